@@ -1,0 +1,228 @@
+"""The synchronous clients: Client for a decode service, PolicyClient for a policy service's verdicts.
+
+Owns one channel each. Every call raises only BurstgateError, and a generation that is left early, however
+it is left, is cancelled on the server. Safe to use from several threads; one stream belongs to one thread
+at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from burstgate import _health, _responses
+from burstgate._answers import Answers
+from burstgate._channel import call_metadata, connect
+from burstgate._requests import PromptOptions, count_tokens_request, generate_request
+from burstgate.decode.v1 import decode_pb2, decode_pb2_grpc
+from burstgate.errors import converted
+from burstgate.options import ConnectOptions, Prompt, Sampling, Speculation, Stop
+from burstgate.policy.v1 import admin_pb2, admin_pb2_grpc
+from burstgate.results import Event, Result, TokenCount
+from burstgate.serving import Health, Model, ServerInfo
+from burstgate.verdicts import Verdict
+
+
+class _Connected:
+    """One channel and what every client does with it."""
+
+    def __init__(self, options: ConnectOptions | str = ConnectOptions()) -> None:  # noqa: B008 - frozen
+        self._options = ConnectOptions(address=options) if isinstance(options, str) else options
+        self._channel = connect(self._options)
+        self._check = self._channel.unary_unary(
+            _health.METHOD, request_serializer=_health.encode, response_deserializer=_health.decode
+        )
+
+    def health(self, service: str = "", *, timeout_s: float | None = None, request_id: str | None = None) -> Health:
+        """Whether the server, or one of its services by full name, is serving."""
+        return _responses.health(self._unary(self._check, service, timeout_s, request_id))
+
+    def close(self) -> None:
+        """Closes the channel; running calls end as Cancelled."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _unary(self, method: Any, request: Any, timeout_s: float | None, request_id: str | None) -> Any:
+        request_id, metadata = call_metadata(self._options, request_id)
+        timeout = self._options.unary_timeout_s if timeout_s is None else timeout_s
+        with converted(request_id):
+            return method(request, timeout=timeout, metadata=metadata)
+
+
+class Client(_Connected):
+    """Talks to a decode service. Takes ConnectOptions, or just the address."""
+
+    def __init__(self, options: ConnectOptions | str = ConnectOptions()) -> None:  # noqa: B008 - frozen
+        super().__init__(options)
+        self._stub = decode_pb2_grpc.DecodeServiceStub(self._channel)  # type: ignore[no-untyped-call]
+
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        raw: bool = False,
+        system: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        model: str = "",
+        sampling: Sampling = Sampling(),  # noqa: B008 - frozen
+        stop: Stop = Stop(),  # noqa: B008 - frozen
+        speculation: Speculation = "auto",
+        draft_width: int | None = None,
+        max_tokens: int | None = None,
+        logprobs: int | None = None,
+        n: int = 1,
+        timeout_s: float | None = None,
+        request_id: str | None = None,
+    ) -> GenerationStream:
+        """Starts a generation and returns its stream. A str is one user message, or bare text when raw."""
+        request = generate_request(
+            PromptOptions(prompt, raw, system, chat_template_kwargs),
+            model=model,
+            sampling=sampling,
+            stop=stop,
+            speculation=speculation,
+            draft_width=draft_width,
+            max_tokens=max_tokens,
+            logprobs=logprobs,
+            n=n,
+        )
+        request_id, metadata = call_metadata(self._options, request_id)
+        with converted(request_id):
+            call = self._stub.Generate(request, timeout=timeout_s, metadata=metadata)
+        return GenerationStream(call, request_id, n)
+
+    def count_tokens(
+        self,
+        prompt: Prompt,
+        *,
+        raw: bool = False,
+        system: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        model: str = "",
+        return_ids: bool = False,
+        timeout_s: float | None = None,
+        request_id: str | None = None,
+    ) -> TokenCount:
+        """Counts the tokens a prompt would take, chat template included."""
+        options = PromptOptions(prompt, raw, system, chat_template_kwargs)
+        request = count_tokens_request(options, model=model, return_ids=return_ids)
+        return _responses.token_count(self._unary(self._stub.CountTokens, request, timeout_s, request_id))
+
+    def model(self, *, timeout_s: float | None = None, request_id: str | None = None) -> Model:
+        """Describes the served target and its drafter."""
+        request = decode_pb2.GetModelRequest()
+        return _responses.model(self._unary(self._stub.GetModel, request, timeout_s, request_id))
+
+    def server_info(self, *, timeout_s: float | None = None, request_id: str | None = None) -> ServerInfo:
+        """Describes the server: version, limits, load."""
+        request = decode_pb2.GetServerInfoRequest()
+        return _responses.server_info(self._unary(self._stub.GetServerInfo, request, timeout_s, request_id))
+
+
+class _Call(Protocol):
+    """What a stream needs of gRPC's call object."""
+
+    def __next__(self) -> decode_pb2.GenerateResponse: ...
+
+    def cancel(self) -> bool: ...
+
+
+class GenerationStream(Iterator[Event]):
+    """The events of one generation, as they arrive.
+
+    Leaving a `for` loop or a `with` block over it early, or dropping it, cancels the generation. `next`
+    takes a single event and leaves it running.
+    """
+
+    def __init__(self, call: _Call, request_id: str, n: int) -> None:
+        self._call = call
+        self._request_id = request_id
+        self._answers = Answers(n, request_id)
+
+    @property
+    def request_id(self) -> str:
+        """Names the call in the server's log."""
+        return self._request_id
+
+    def __iter__(self) -> Iterator[Event]:  # noqa: PYI034 - a loop gets its own iterator, to see when it is left
+        try:
+            while (event := next(self, None)) is not None:
+                yield event
+        finally:
+            self.cancel()
+
+    def __next__(self) -> Event:
+        try:
+            return self._read()
+        except KeyboardInterrupt:
+            self.cancel()
+            raise
+
+    def cancel(self) -> None:
+        """Cancels the generation; does nothing once it has ended."""
+        self._call.cancel()
+
+    def result(self) -> Result:
+        """The whole answer, reading what is left of the stream first."""
+        self._read_all()
+        return self._answers.only()
+
+    def results(self) -> tuple[Result, ...]:
+        """Every answer of a generation with n above 1, reading what is left of the stream first."""
+        self._read_all()
+        return self._answers.all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cancel()
+
+    def _read(self) -> Event:
+        while True:
+            with converted(self._request_id):
+                message = next(self._call)
+            event = _responses.event(message)
+            if event is not None:
+                self._answers.add(event)
+                return event
+
+    def _read_all(self) -> None:
+        for _ in self:
+            pass
+
+
+class PolicyClient(_Connected):
+    """Reads the verdicts of a policy service. Takes ConnectOptions, or just the address."""
+
+    def __init__(self, options: ConnectOptions | str = ConnectOptions("127.0.0.1:50052")) -> None:  # noqa: B008 - frozen
+        super().__init__(options)
+        self._stub = admin_pb2_grpc.PolicyAdminServiceStub(self._channel)  # type: ignore[no-untyped-call]
+
+    def verdicts(
+        self, *, page_size: int = 100, timeout_s: float | None = None, request_id: str | None = None
+    ) -> Iterator[Verdict]:
+        """Every verdict, ordered by key hash, a page a call."""
+        token = ""
+        while True:
+            request = admin_pb2.ListVerdictsRequest(page_size=page_size, page_token=token)
+            page = self._unary(self._stub.ListVerdicts, request, timeout_s, request_id)
+            yield from map(_responses.verdict, page.verdicts)
+            token = page.next_page_token
+            if not token:
+                return
+
+    def verdict(self, key_hash: str, *, timeout_s: float | None = None, request_id: str | None = None) -> Verdict:
+        """The verdict of one pairing."""
+        request = admin_pb2.GetVerdictRequest(key_hash=key_hash)
+        return _responses.verdict(self._unary(self._stub.GetVerdict, request, timeout_s, request_id).verdict)

@@ -1,0 +1,69 @@
+"""Settings of the decode service, from BURSTGATE_* variables and flags.
+
+A value that cannot be read is an error at start; no default ever replaces what somebody wrote.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pydantic
+
+from burstgate_decode.engine.limits import EngineLimits
+from burstgate_runtime.listen import Listen, parse_listen
+from burstgate_runtime.settings import ListenAddress, ServiceSettings, SettingsError
+
+NONE = "none"
+DEFAULT_TARGET = "default"
+
+
+def _policy_address(value: object) -> object:
+    if value == NONE:
+        return None
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_listen(value)
+    except SettingsError as error:
+        raise SettingsError(f"{error}, or {NONE}") from None
+
+
+class DecodeSettings(ServiceSettings):
+    """What the decode service can be told."""
+
+    decode_listen: ListenAddress = parse_listen("127.0.0.1:50051")
+    """Where requests are taken: host:port or unix:/path."""
+    policy_address: Annotated[Listen | None, pydantic.BeforeValidator(_policy_address)] = parse_listen(
+        "127.0.0.1:50052"
+    )
+    """Where the policy service answers; "none" decides by the measured cost table alone."""
+    target: str = DEFAULT_TARGET
+    """Folder or hub repository of the target; "default" is the embedded default pair's."""
+    drafter: str | None = None
+    """Folder or hub repository of the drafter, or "none"; unset is the default pair's with the default
+    target, and none with another."""
+    cache_dir: Path | None = None
+    """Where prepared models and the BLAS shim are kept; unset is the user's cache folder."""
+    blas: Literal["auto", "openblas", "reference"] = "auto"
+    """Matrix library under MLX on Linux CPUs."""
+    exactness: Literal["guarded", "fast", "strict"] = "guarded"
+    """What happens when a verify is not bit-equal to one-row steps: close choices are decided again by a
+    one-row step (guarded), nothing (fast), or speculation is declined (strict)."""
+    draft_width: int = pydantic.Field(default=8, ge=2, le=64)
+    """Widest verify, in rows."""
+    max_active_rows: int = pydantic.Field(default=8, ge=1, le=256)
+    """Answers generated at once."""
+    max_queued_rows: int = pydantic.Field(default=64, ge=0, le=100_000)
+    """Answers that may wait; one more is refused with RESOURCE_EXHAUSTED."""
+    default_max_tokens: int = pydantic.Field(default=512, ge=1, le=1_000_000)
+    """max_tokens of a request that names none."""
+    prefill_chunk_tokens: int = pydantic.Field(default=512, ge=16, le=65536)
+    """Prompt tokens run between two steps of the running answers."""
+    policy_deadline_ms: float = pydantic.Field(default=5.0, gt=0, le=1000, allow_inf_nan=False)
+    """How long a grant is waited for."""
+    stalled_client_s: float = pydantic.Field(default=60.0, gt=0, le=86400, allow_inf_nan=False)
+    """How long a client may leave its stream unread before it is cut off."""
+
+    @property
+    def engine_limits(self) -> EngineLimits:
+        """The engine's share of the settings."""
+        return EngineLimits(self.max_active_rows, self.max_queued_rows, self.prefill_chunk_tokens)

@@ -1,0 +1,1 @@
+"""The engine: from a request to rows, steps and tokens."""

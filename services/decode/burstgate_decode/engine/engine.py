@@ -1,0 +1,225 @@
+"""The engine: one thread that owns everything of MLX and turns submitted answers into events.
+
+Concurrency model. Callers on any thread only append to `_waiting` under `_lock` and set a ticket's flag;
+the engine's thread loads the models, admits rows between steps, runs one prompt chunk and one step of each
+decoding row a pass, and calls each answer's sink. MLX arrays and streams never leave that thread, which
+ends by clearing its streams, since MLX otherwise aborts the process at exit.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+import structlog
+
+from burstgate_decode.drafters.base import Drafter
+from burstgate_decode.engine.bursts import BurstRunner
+from burstgate_decode.engine.grants import GrantSource
+from burstgate_decode.engine.limits import EngineLimits
+from burstgate_decode.engine.request import AnswerRequest, Clock, Failure, Sink, SpeculationChoice
+from burstgate_decode.engine.rounds import prefill_chunk
+from burstgate_decode.engine.row import Row, StepLabel, Ticket
+from burstgate_decode.engine.stepper import Stepper
+from burstgate_decode.models.target import Target
+from burstgate_policy.core.types import Mode, Reason
+from burstgate_runtime.faults import Fault, FaultKind
+
+_log = structlog.get_logger(__name__)
+
+# Guess of how soon a place is free, sent to a caller that found none.
+_RETRY_AFTER_MS = 1000
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """What the engine runs: loaded on the engine's thread."""
+
+    target: Target
+    drafter: Drafter | None
+    draft_width: int
+    """Widest verify, in rows; 1 without a drafter."""
+    guard_margin: float
+    """A verified choice whose margin is not above this is decided again by a one-row step."""
+    grants: GrantSource
+
+
+class Engine:
+    """Runs answers. Public methods may be called from any thread."""
+
+    def __init__(self, load: Callable[[], Pairing], limits: EngineLimits, clock: Clock) -> None:
+        """`load` runs on the engine's thread."""
+        self._load = load
+        self._limits = limits
+        self._clock = clock
+        # Guards the three fields below; held for appends and reads only, never across a step.
+        self._lock = threading.Condition()
+        self._waiting: deque[Row] = deque()
+        self._stopping = False
+        self._active_count = 0
+        self._active: list[Row] = []
+        self._loaded = threading.Event()
+        self._load_error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread; `wait_loaded` says how it went."""
+        self._thread.start()
+
+    def wait_loaded(self) -> None:
+        """Blocks until the models are loaded; raises what loading raised."""
+        self._loaded.wait()
+        if self._load_error is not None:
+            raise self._load_error
+
+    def submit(self, answers: Sequence[tuple[AnswerRequest, Sink]]) -> Ticket:
+        """Queues the answers of one request, all or none. Raises `Fault` when full or stopping."""
+        ticket = Ticket()
+        rows = [Row(request, ticket, sink, self._clock) for request, sink in answers]
+        with self._lock:
+            if self._stopping:
+                raise Fault(FaultKind.UNAVAILABLE, "SHUTTING_DOWN", "the server is shutting down")
+            room = self._limits.max_queued_rows + self._limits.max_active_rows
+            held = len(self._waiting) + self._active_count
+            if held + len(rows) > room:
+                raise Fault(
+                    FaultKind.RESOURCE_EXHAUSTED,
+                    "QUEUE_FULL",
+                    f"{held} answers are running or waiting, and at most {room} may be",
+                    retry_after_ms=_RETRY_AFTER_MS,
+                )
+            self._waiting.extend(rows)
+            self._lock.notify()
+        return ticket
+
+    def load_counts(self) -> tuple[int, int]:
+        """Answers being generated and answers waiting."""
+        with self._lock:
+            return self._active_count, len(self._waiting)
+
+    def stop(self) -> None:
+        """Abandons whatever still runs, ends the thread and waits for it."""
+        with self._lock:
+            self._stopping = True
+            self._lock.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            try:
+                self._pairing = self._load()
+            except BaseException as error:  # noqa: BLE001  (handed to whoever waits for the load)
+                self._load_error = error
+                return
+            finally:
+                self._loaded.set()
+            self._stepper = Stepper(
+                self._pairing.target,
+                self._pairing.drafter,
+                self._pairing.guard_margin,
+                self._pairing.draft_width,
+                self._clock,
+            )
+            self._bursts = BurstRunner(self._pairing.grants, self._stepper, self._fail, self._clock)
+            while self._admit():
+                self._pass()
+        finally:
+            self._abandon()
+            mx.synchronize()
+            mx.clear_streams()
+
+    def _admit(self) -> bool:
+        """Fills free places, waiting while there is nothing to run. False when stopping."""
+        if not self._active:
+            self._bursts.idle()
+        admitted: list[Row] = []
+        with self._lock:
+            while True:
+                self._waiting = deque(row for row in self._waiting if not row.ticket.cancelled)
+                if self._stopping or self._waiting or self._active:
+                    break
+                self._lock.wait()
+            if self._stopping:
+                return False
+            while self._waiting and len(self._active) + len(admitted) < self._limits.max_active_rows:
+                admitted.append(self._waiting.popleft())
+            self._active_count = len(self._active) + len(admitted)
+        for row in admitted:
+            self._guarded(row, self._open)
+        self._active.extend(admitted)
+        return True
+
+    def _open(self, row: Row) -> None:
+        drafter = self._pairing.drafter
+        speculates = drafter is not None and row.request.speculation is not SpeculationChoice.OFF
+        row.admit(self._pairing.target, drafter.open() if drafter is not None and speculates else None)
+
+    def _pass(self) -> None:
+        """One prompt chunk and one step of every decoding row."""
+        prefilling = [row for row in self._active if not row.ticket.cancelled and row.prefill_left > 0]
+        if prefilling:
+            # The least left first: a short prompt does not wait for a long one's end.
+            self._guarded(min(prefilling, key=lambda row: row.prefill_left), self._prefill)
+        decoding = [row for row in self._active if not row.finished and row.prefill_left == 0]
+        auto = [row for row in decoding if self._is_auto(row)]
+        if auto:
+            self._bursts.step(auto)
+        for row in decoding:
+            if not self._is_auto(row) and not row.ticket.cancelled:
+                self._guarded(row, self._step_fixed)
+        self._active = [row for row in self._active if not row.finished and not row.ticket.cancelled]
+        with self._lock:
+            self._active_count = len(self._active)
+        if not any(self._is_auto(row) for row in self._active):
+            self._bursts.idle()
+
+    def _prefill(self, row: Row) -> None:
+        start_ms = self._clock()
+        prefill_chunk(self._pairing.target, row, self._limits.prefill_chunk_tokens)
+        row.prefill_ms += self._clock() - start_ms
+
+    def _is_auto(self, row: Row) -> bool:
+        return self._pairing.drafter is not None and row.request.speculation is SpeculationChoice.AUTO
+
+    def _step_fixed(self, row: Row) -> None:
+        width = self._stepper.draft_width_of(row)
+        if self._pairing.drafter is None:
+            label = StepLabel(Mode.PLAIN, 1, Reason.NO_DRAFTER, "")
+        elif row.request.speculation is SpeculationChoice.ON:
+            label = StepLabel(Mode.SPECULATIVE, width, Reason.REQUEST_ON, "")
+        else:
+            label = StepLabel(Mode.PLAIN, 1, Reason.REQUEST_OFF, "")
+        row.stats.bursts.setdefault((label.mode, label.reason), 1)
+        row.stats.explanation = _FIXED_SENTENCES[label.reason]
+        self._stepper.run(row, label, lambda: True)
+
+    def _guarded(self, row: Row, work: Callable[[Row], None]) -> None:
+        try:
+            work(row)
+        except Exception as error:  # noqa: BLE001  (whatever one row raises must end that row alone)
+            self._fail(row, error)
+
+    def _fail(self, row: Row, error: Exception) -> None:
+        _log.error("row_failed", request_id=row.request.request_id, exc_info=error)
+        row.fail(Failure(row.request.index, error))
+
+    def _abandon(self) -> None:
+        with self._lock:
+            self._stopping = True
+            rows = [*self._active, *self._waiting]
+            self._waiting.clear()
+            self._active_count = 0
+        self._active = []
+        stopped = Fault(FaultKind.UNAVAILABLE, "SHUTTING_DOWN", "the server shut down before the answer was finished")
+        for row in rows:
+            if not row.finished:
+                row.fail(Failure(row.request.index, stopped))
+
+
+_FIXED_SENTENCES = {
+    Reason.NO_DRAFTER: "the server has no drafter",
+    Reason.REQUEST_ON: "the request asked for speculation",
+    Reason.REQUEST_OFF: "the request asked for no speculation",
+}

@@ -1,0 +1,15 @@
+"""How much the engine takes on. Free of mlx, so that settings can be read before it is imported."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EngineLimits:
+    """How much the engine takes on."""
+
+    max_active_rows: int = 8
+    """Answers generated at once. Each needs its own KV cache."""
+    max_queued_rows: int = 64
+    """Answers that may wait; one more is refused."""
+    prefill_chunk_tokens: int = 512
+    """Prompt tokens run between two steps of the decoding rows, so a long prompt delays a stream by one chunk."""

@@ -1,0 +1,183 @@
+"""One answer being generated: its tokens, cache, drafter state, text and account.
+
+Between steps this always holds: the cache covers every token but the newest one, or, while the next
+plain step is in flight, every token. Only the engine's thread touches a row.
+"""
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from burstgate_decode.drafters.base import DraftState
+from burstgate_decode.engine.request import (
+    AnswerRequest,
+    Clock,
+    Completion,
+    Delta,
+    Event,
+    FinishReason,
+    Sink,
+    SpeculationStats,
+    Timings,
+    TokenLogprobs,
+)
+from burstgate_decode.engine.sampling import Choice, Chooser
+from burstgate_decode.engine.text import AnswerText, Piece
+from burstgate_decode.models.target import Cache, Target
+from burstgate_policy.core.types import Mode, Reason
+
+
+class Ticket:
+    """A caller's hold on an answer: cancelling frees the row before its next step."""
+
+    def __init__(self) -> None:
+        """Not cancelled."""
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """Asks for the row to be freed. Any thread may call it, any number of times."""
+        self.cancelled = True
+
+
+@dataclass(frozen=True)
+class Flight:
+    """A plain step that was issued and not read: its choice `[1]` and the hidden state `[1, 1, D]`."""
+
+    choice: Choice
+    hidden: mx.array | None
+
+
+@dataclass(frozen=True)
+class StepLabel:
+    """What a delta says about the step that made it."""
+
+    mode: Mode
+    draft_width: int
+    reason: Reason
+    explanation: str
+
+
+class Row:
+    """State of one answer from submission to its end."""
+
+    def __init__(self, request: AnswerRequest, ticket: Ticket, sink: Sink, clock: Clock) -> None:
+        """A row that waits for admission."""
+        self.request = request
+        self.ticket = ticket
+        self.tokens = list(request.prompt)
+        self.flight: Flight | None = None
+        self.redecide = False
+        self.finished = False
+        self.stats = SpeculationStats()
+        self._sink = sink
+        self._clock = clock
+        self._round = 0
+        self._arrived_ms = clock()
+        self._admitted_ms = self._arrived_ms
+        self._first_token_ms: float | None = None
+        self._last_token_ms = self._arrived_ms
+        self.prefill_ms = 0.0
+
+    def admit(self, target: Target, draft: DraftState | None) -> None:
+        """Gives the row its cache and drafter state."""
+        self._admitted_ms = self._clock()
+        self.cache: Cache = target.make_cache()
+        self.draft = draft
+        self.prefilled = 0
+        self.chooser = Chooser(self.request.sampling, target.vocab_size)
+        self.text = AnswerText(target.tokenizer, self.request.stop_strings)
+        self._eos = frozenset() if self.request.ignore_eos else target.eos_token_ids
+
+    @property
+    def emitted(self) -> int:
+        """Answer tokens so far."""
+        return len(self.tokens) - len(self.request.prompt)
+
+    @property
+    def remaining(self) -> int:
+        """Answer tokens still allowed."""
+        return self.request.max_tokens - self.emitted
+
+    @property
+    def prefill_left(self) -> int:
+        """Prompt tokens to run before the first step, which takes the prompt's last token itself."""
+        return len(self.request.prompt) - 1 - self.prefilled
+
+    def commit(
+        self, tokens: list[int], drafted: list[bool], logprobs: tuple[TokenLogprobs, ...], label: StepLabel
+    ) -> None:
+        """Takes a step's tokens, sends what may be sent, and finishes the answer where it ends."""
+        self._round += 1
+        now = self._clock()
+        if tokens:
+            self._first_token_ms = self._first_token_ms or now
+            self._last_token_ms = now
+        text, taken = "", 0
+        finish: tuple[FinishReason, str | None, int | None] | None = None
+        for token in tokens:
+            taken += 1
+            self.tokens.append(token)
+            finish = self._stopped_by_token(token)
+            if finish is None:
+                piece = self.text.add(token)
+                text += piece.text
+                if piece.stop_string is not None:
+                    finish = (FinishReason.STOP_STRING, piece.stop_string, None)
+                elif self.remaining <= 0:
+                    finish = (FinishReason.LENGTH, None, None)
+            if finish is not None:
+                break
+        if taken:
+            self._send(
+                Delta(
+                    self.request.index, text, tuple(tokens[:taken]), tuple(drafted[:taken]), self._round,
+                    label.mode, label.draft_width, label.reason, label.explanation, logprobs[:taken],
+                )
+            )  # fmt: skip
+        if finish is not None:
+            self._finish(*finish)
+
+    def fail(self, event: Event) -> None:
+        """Ends the answer with a failure."""
+        self.finished = True
+        self._send(event)
+
+    def _stopped_by_token(self, token: int) -> tuple[FinishReason, str | None, int | None] | None:
+        if token in self.request.stop_token_ids:
+            return FinishReason.STOP_TOKEN, None, token
+        if token in self._eos:
+            return FinishReason.EOS, None, token
+        return None
+
+    def _finish(self, reason: FinishReason, stop_string: str | None, stop_token_id: int | None) -> None:
+        self.finished = True
+        # After a stop string nothing held back belongs to the answer.
+        rest = Piece("") if reason is FinishReason.STOP_STRING else self.text.finish()
+        if rest.stop_string is not None:
+            reason, stop_string, stop_token_id = FinishReason.STOP_STRING, rest.stop_string, None
+        now = self._clock()
+        first = self._first_token_ms or now
+        self._send(
+            Completion(
+                index=self.request.index,
+                text=rest.text,
+                finish_reason=reason,
+                stop_string=stop_string,
+                stop_token_id=stop_token_id,
+                prompt_tokens=len(self.request.prompt),
+                completion_tokens=self.emitted,
+                timings=Timings(
+                    queue_ms=self._admitted_ms - self._arrived_ms,
+                    prefill_ms=self.prefill_ms,
+                    decode_ms=self._last_token_ms - first,
+                    time_to_first_token_ms=first - self._arrived_ms,
+                    total_ms=now - self._arrived_ms,
+                ),
+                speculation=self.stats,
+                seed=self.request.sampling.seed,
+            )
+        )
+
+    def _send(self, event: Event) -> None:
+        if not self.ticket.cancelled:
+            self._sink(event)

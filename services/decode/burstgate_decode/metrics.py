@@ -1,0 +1,46 @@
+"""Prometheus metrics of the decode service, besides those of its calls."""
+
+import prometheus_client
+
+from burstgate_decode.engine.request import Completion
+
+_TOKENS = prometheus_client.Counter("burstgate_decode_tokens", "Answer tokens emitted.")
+_PROMPT_TOKENS = prometheus_client.Counter("burstgate_decode_prompt_tokens", "Prompt tokens of finished answers.")
+_ANSWERS = prometheus_client.Counter("burstgate_decode_answers", "Finished answers.", ["finish_reason"])
+_STEPS = prometheus_client.Counter("burstgate_decode_steps", "Steps of finished answers.", ["kind"])
+_DRAFTS = prometheus_client.Counter("burstgate_decode_drafts", "Drafts of finished answers.", ["outcome"])
+_REDECIDED = prometheus_client.Counter(
+    "burstgate_decode_redecided",
+    "Positions decided again by a one-row step because a verify's margin was too small.",
+)
+_BURSTS = prometheus_client.Counter(
+    "burstgate_decode_bursts", "Bursts that finished answers took part in.", ["mode", "reason"]
+)
+_FIRST_TOKEN = prometheus_client.Histogram(
+    "burstgate_decode_time_to_first_token_seconds",
+    "From arrival to the first token.",
+    buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+)
+_TOKEN_TIME = prometheus_client.Histogram(
+    "burstgate_decode_time_per_token_seconds",
+    "Mean time between an answer's tokens.",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 1),
+)
+
+
+def observe_answer(answer: Completion) -> None:
+    """Counts a finished answer."""
+    stats, timings = answer.speculation, answer.timings
+    _TOKENS.inc(answer.completion_tokens)
+    _PROMPT_TOKENS.inc(answer.prompt_tokens)
+    _ANSWERS.labels(answer.finish_reason.name.lower()).inc()
+    _STEPS.labels("plain").inc(stats.plain_steps)
+    _STEPS.labels("round").inc(stats.rounds)
+    _DRAFTS.labels("accepted").inc(stats.accepted)
+    _DRAFTS.labels("rejected").inc(stats.proposed - stats.accepted)
+    _REDECIDED.inc(stats.redecided)
+    for (mode, reason), bursts in stats.bursts.items():
+        _BURSTS.labels(mode.name.lower(), reason.name.lower()).inc(bursts)
+    _FIRST_TOKEN.observe(timings.time_to_first_token_ms / 1e3)
+    if answer.completion_tokens > 1:
+        _TOKEN_TIME.observe(timings.decode_ms / 1e3 / (answer.completion_tokens - 1))

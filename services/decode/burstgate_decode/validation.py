@@ -1,0 +1,93 @@
+"""The limits of every request field, each declared once, and their translation into one fault.
+
+The models below hold the limits; pydantic finds the violations; `checked` names all of them at once.
+What depends on the served model (vocabulary, context) is checked where it is known, in `prompts`.
+"""
+
+import secrets
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from burstgate_decode.engine.request import SamplingParams, SpeculationChoice
+from burstgate_runtime.faults import Violation, invalid
+
+MAX_ANSWERS = 8
+MAX_TOP_LOGPROBS = 20
+_MAX_SEED = (1 << 64) - 1
+
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _Limits(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class SamplingLimits(_Limits):
+    """`SamplingOptions`."""
+
+    temperature: _Number = Field(default=0.0, ge=0, le=10)
+    top_p: _Number = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=0, ge=0)
+    min_p: _Number = Field(default=0.0, ge=0, lt=1)
+    repetition_penalty: _Number = Field(default=1.0, gt=0, le=10)
+    presence_penalty: _Number = Field(default=0.0, ge=-2, le=2)
+    frequency_penalty: _Number = Field(default=0.0, ge=-2, le=2)
+    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]] = Field(
+        default={}, max_length=1024
+    )
+    seed: int | None = Field(default=None, ge=0, le=_MAX_SEED)
+
+    def params(self) -> SamplingParams:
+        """The engine's form; a missing seed is drawn."""
+        fields = self.model_dump(exclude={"logit_bias", "seed"})
+        seed = secrets.randbits(63) if self.seed is None else self.seed
+        return SamplingParams(**fields, logit_bias=tuple(sorted(self.logit_bias.items())), seed=seed)
+
+
+class StopLimits(_Limits):
+    """`StopOptions`."""
+
+    strings: list[Annotated[str, StringConstraints(min_length=1, max_length=256)]] = Field(default=[], max_length=16)
+    token_ids: list[int] = Field(default=[], max_length=64)
+    ignore_eos: bool = False
+
+
+class SpeculationLimits(_Limits):
+    """`SpeculationOptions`."""
+
+    mode: SpeculationChoice = SpeculationChoice.AUTO
+    max_draft_width: int = Field(default=0, ge=0, le=64)
+
+
+class GenerateLimits(_Limits):
+    """`GenerateRequest` without its prompt."""
+
+    model: Annotated[str, StringConstraints(max_length=256)] = ""
+    sampling: SamplingLimits = SamplingLimits()
+    stop: StopLimits = StopLimits()
+    speculation: SpeculationLimits = SpeculationLimits()
+    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
+    logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP_LOGPROBS)
+    n: int = Field(default=0, ge=0, le=MAX_ANSWERS)
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def checked(model: type[_Model], fields: Mapping[str, Any]) -> _Model:
+    """Validates a request's fields; raises one fault naming each field that breaks its limit."""
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise invalid(*(_violation(problem) for problem in error.errors(include_url=False))) from None
+
+
+def _violation(problem: Any) -> Violation:
+    path = ""
+    for part in problem["loc"]:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    given = problem["input"]
+    shown = f"{len(given)} entries" if isinstance(given, list | dict) else repr(given)[:64]
+    return Violation(path, f"{problem['msg'][0].lower()}{problem['msg'][1:]}, got {shown}")

@@ -1,0 +1,106 @@
+"""Every constant of the decision core in one frozen value, each with the reason for its size.
+
+A constant out of range is refused when the value is built, with its name and what is allowed, so
+nothing below has to check again.
+"""
+
+from dataclasses import dataclass, field
+
+from burstgate_policy.core.gate_config import GateConfig
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictConfig:
+    """When a pairing settles, and to what."""
+
+    samples_required: int = 4
+    """Profiled bursts before a verdict: enough to see past a cold start, few enough to be over soon."""
+    enable_at: float = 1.5
+    """Measured speed-up from which speculation is on whatever the static gate says."""
+    decline_at: float = 1.0
+    """Measured speed-up up to which it is off; between the two the static gate decides."""
+    probe_steps: int = 2
+    """Plain steps of a profiled burst: one could be an outlier, more would cost time for nothing."""
+    probe_means_kept: int = 8
+    """Most bursts whose plain means enter the median: twice the bursts a verdict needs."""
+    rounds: int = 8
+    """Rounds of a profiled burst: four bursts give 32 rounds, an error near 0.2 tokens a round."""
+
+    def __post_init__(self) -> None:
+        _at_least(1, samples_required=self.samples_required, probe_steps=self.probe_steps)
+        _at_least(1, probe_means_kept=self.probe_means_kept, rounds=self.rounds)
+        if not 0.0 < self.decline_at < self.enable_at < float("inf"):
+            raise ValueError(
+                f"decline_at must be above 0 and below enable_at, not {self.decline_at} and {self.enable_at}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class DepthConfig:
+    """How the draft width of a burst is chosen."""
+
+    decay: float = 0.88
+    """What an observation is still worth one round later: a memory of about 8 rounds, so the width
+    follows a text that turns from list to prose, or back, within about 20 rounds."""
+    first_rate: float = 0.75
+    """Acceptance of the first draft before anything was seen: what trained drafters reach on mixed text."""
+    prior_weight: float = 8.0
+    """Observations that the expectation "as good as the position before" is worth."""
+    lane_weight: float = 4.0
+    """Observations that everything the lane ever saw at a position is worth."""
+    shared_cost_weight: float = 0.05
+    """Share of a step's surprise taken by the cost of all draft widths: a busy machine slows them all."""
+    own_cost_weight: float = 0.15
+    """Share taken by the cost of its own width: larger, or a lane would never leave a width that its
+    table prices far too low."""
+    own_cost_fade: float = 0.99
+    """What a width's own correction is worth one step later: forgotten after a few hundred steps, so a
+    width that was slow once is looked at again."""
+    first_rounds: int = 3
+    """Rounds whose least stands for the cost of a width that no table covers: the first may compile."""
+    cost_clip: float = 1.3
+    """A step counts for at most this many times what was expected, either way: one stall must not decide."""
+    keep_margin: float = 0.01
+    """A new width must promise this much more than the present one: changing shapes is not free."""
+    explore_every: int = 32
+    """Decisions between two trials of a neighbouring width."""
+    explore_limit: int = 512
+    """The interval doubles up to this while trials change nothing."""
+    blind_width: int = 4
+    """Width before any cost is known: loses little anywhere that speculation pays at all."""
+
+    def __post_init__(self) -> None:
+        _at_least(1, explore_every=self.explore_every, explore_limit=self.explore_limit)
+        _at_least(1, first_rounds=self.first_rounds)
+        _at_least(2, blind_width=self.blind_width)
+        _at_least(0, prior_weight=self.prior_weight, lane_weight=self.lane_weight, keep_margin=self.keep_margin)
+        if not self.cost_clip > 1.0:
+            raise ValueError(f"cost_clip must be above 1, not {self.cost_clip}")
+        for name in ("decay", "first_rate", "shared_cost_weight", "own_cost_weight", "own_cost_fade"):
+            value = getattr(self, name)
+            if not 0.0 < value < 1.0:
+                raise ValueError(f"{name} must lie in (0, 1), not {value}")
+
+
+@dataclass(frozen=True, slots=True)
+class CoreConfig:
+    """Everything a lane needs to know besides its pairing."""
+
+    gate: GateConfig = field(default_factory=GateConfig)
+    verdict: VerdictConfig = field(default_factory=VerdictConfig)
+    depth: DepthConfig = field(default_factory=DepthConfig)
+    burst_steps: int = 8
+    """Most steps of a grant: half a gate window, so that a grant never outlives what it was based on."""
+    entry_pin_tokens: int = 8
+    """Tokens at the opening of an answer that a verify decides even while plain runs; 0 disables it.
+    One-row and many-row forwards can break near-ties differently, and openings steer everything after."""
+
+    def __post_init__(self) -> None:
+        _at_least(1, burst_steps=self.burst_steps)
+        _at_least(0, entry_pin_tokens=self.entry_pin_tokens)
+
+
+def _at_least(least: float, **values: float) -> None:
+    for name, value in values.items():
+        if not value >= least:
+            raise ValueError(f"{name} must be at least {least:g}, not {value}")

@@ -1,0 +1,1 @@
+"""Remembers settled verdicts between runs: one interface, one kind of storage a module."""

@@ -1,0 +1,115 @@
+"""Which lanes are open and which pairings are known.
+
+Lanes of one pairing share its policy. Both tables are bounded: a lane that nobody used for the time
+to live is gone, and beyond a limit the pairing that was used longest ago and has no lane is forgotten
+(its stored hint stays). Time comes in as a clock, ids as a function; storage and messages are unknown
+here. One event loop owns the table; nothing in it awaits.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+from burstgate_policy.core.controller import Lane
+from burstgate_policy.core.mtp_policy import MtpPolicy
+from burstgate_runtime.faults import Fault, FaultKind
+
+# Known pairings for each lane that may be open: enough that a listing shows what ran before.
+_PAIRINGS_PER_LANE = 2
+_LEAST_RETRY_MS = 1000
+
+
+@dataclasses.dataclass(slots=True)
+class LaneEntry:
+    """An open lane."""
+
+    lane_id: str
+    instance_id: str
+    lane: Lane
+    used_s: float
+    """When the lane was used last, by the table's clock."""
+
+    @property
+    def last_grant_id(self) -> str:
+        """Id of the last grant: the lane's and the grant's number on it."""
+        return f"{self.lane_id}:{self.lane.grants}"
+
+
+class LaneTable:
+    """The open lanes and the policies of their pairings."""
+
+    def __init__(
+        self, *, clock: Callable[[], float], new_id: Callable[[], str], max_lanes: int, ttl_s: float
+    ) -> None:
+        self._clock = clock
+        self._new_id = new_id
+        self._max_lanes = max_lanes
+        self._ttl_s = ttl_s
+        # Least recently used first, both.
+        self._lanes: dict[str, LaneEntry] = {}
+        self._policies: dict[str, MtpPolicy] = {}
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def policy(self, key_hash: str) -> MtpPolicy | None:
+        """The policy of a pairing, if it is known."""
+        return self._policies.get(key_hash)
+
+    def policies(self) -> list[MtpPolicy]:
+        """Every known policy, ordered by key hash."""
+        return [self._policies[key_hash] for key_hash in sorted(self._policies)]
+
+    def lanes_of(self, key_hash: str) -> list[LaneEntry]:
+        """The open lanes of a pairing."""
+        self._expire()
+        return [entry for entry in self._lanes.values() if entry.lane.policy.key.hash == key_hash]
+
+    def check_room(self) -> None:
+        """Refuses a further lane while the table is full."""
+        self._expire()
+        if len(self._lanes) < self._max_lanes:
+            return
+        stalest = next(iter(self._lanes.values()))
+        free_in_ms = int((stalest.used_s + self._ttl_s - self._clock()) * 1000)
+        raise Fault(
+            FaultKind.RESOURCE_EXHAUSTED,
+            "TOO_MANY_LANES",
+            f"{len(self._lanes)} lanes are open and {self._max_lanes} are allowed; "
+            f"a lane is closed when it was not used for {self._ttl_s:g} s",
+            metadata={"max_lanes": str(self._max_lanes)},
+            retry_after_ms=max(free_in_ms, _LEAST_RETRY_MS),
+        )
+
+    def open(self, policy: MtpPolicy, instance_id: str, make_lane: Callable[[MtpPolicy], Lane]) -> LaneEntry:
+        """Opens a lane; if its pairing is already known, the known policy rules it, not the one given."""
+        self.check_room()
+        key_hash = policy.key.hash
+        policy = self._policies.pop(key_hash, policy)
+        self._policies[key_hash] = policy
+        entry = LaneEntry(self._new_id(), instance_id, make_lane(policy), self._clock())
+        self._lanes[entry.lane_id] = entry
+        self._forget_pairings()
+        return entry
+
+    def find(self, lane_id: str) -> LaneEntry | None:
+        """An open lane, which counts as using it."""
+        entry = self._lanes.pop(lane_id, None)
+        now_s = self._clock()
+        if entry is None or now_s - entry.used_s > self._ttl_s:
+            return None
+        entry.used_s = now_s
+        self._lanes[lane_id] = entry
+        return entry
+
+    def _expire(self) -> None:
+        oldest_s = self._clock() - self._ttl_s
+        for lane_id in [lane_id for lane_id, entry in self._lanes.items() if entry.used_s < oldest_s]:
+            del self._lanes[lane_id]
+
+    def _forget_pairings(self) -> None:
+        limit = self._max_lanes * _PAIRINGS_PER_LANE
+        if len(self._policies) <= limit:
+            return
+        in_use = {entry.lane.policy.key.hash for entry in self._lanes.values()}
+        idle = next(key_hash for key_hash in self._policies if key_hash not in in_use)
+        del self._policies[idle]

@@ -1,0 +1,316 @@
+"""How the rules compose into grants, and what a lane learns from outcomes."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from burstgate_policy.core.config import CoreConfig
+from burstgate_policy.core.controller import Lane
+from burstgate_policy.core.hint import Hint
+from burstgate_policy.core.mtp_policy import MtpPolicy
+from burstgate_policy.core.types import (
+    BurstOutcome,
+    CostCell,
+    Grant,
+    LaneCapabilities,
+    Mode,
+    PolicyKey,
+    Reason,
+    Situation,
+    State,
+    StepRecord,
+    Verdict,
+)
+
+MakeStep = Callable[..., StepRecord]
+MIDWAY = Situation(width=1, depth_tokens=100, min_emitted_tokens=50, eligible=True, max_draft_width=0)
+
+
+class Loop:
+    """A decode loop around one lane: it runs each grant and reports it."""
+
+    def __init__(self, lane: Lane, make_step: MakeStep, *, round_ms: float, accepted: int) -> None:
+        self.lane = lane
+        self.make_step = make_step
+        self.round_ms = round_ms
+        self.accepted = accepted
+        self.sequence: Iterator[int] = itertools.count(1)
+
+    def report(self, *steps: StepRecord) -> None:
+        self.lane.observe(BurstOutcome("", next(self.sequence), steps, 0))
+
+    def burst(self, situation: Situation = MIDWAY) -> Grant:
+        grant = self.lane.decide(situation)
+        step = self.make_step(
+            grant.mode,
+            draft_width=grant.draft_width,
+            accepted=min(self.accepted, grant.draft_width - 1),
+            draft_ms=0.0,
+            verify_ms=self.round_ms,
+            overhead_ms=0.0,
+            width=situation.width,
+            excluded=grant.mode is Mode.PINNED,
+        )
+        self.report(*[step] * grant.max_steps)
+        return grant
+
+    def until(self, reason: Reason, limit: int = 500) -> Grant:
+        for _ in range(limit):
+            grant = self.burst()
+            if grant.reason is reason:
+                return grant
+        raise AssertionError(f"{reason.name} never came")
+
+
+@pytest.fixture
+def make_loop(
+    key: PolicyKey, capabilities: LaneCapabilities, costs: list[CostCell], make_step: MakeStep
+) -> Callable[..., Loop]:
+    def make(
+        *,
+        force: bool | None = None,
+        adaptive: bool = True,
+        static_default: bool = False,
+        verdict: Verdict | None = None,
+        round_ms: float = 90.0,
+        accepted: int = 2,
+        config: CoreConfig | None = None,
+        policy: MtpPolicy | None = None,
+    ) -> Loop:
+        config = config or CoreConfig()
+        hint = Hint(key, verdict, 0.68, 4) if verdict else None
+        policy = policy or MtpPolicy.start(
+            key, force=force, adaptive=adaptive, static_default=static_default, hint=hint, config=config
+        )
+        return Loop(Lane(policy, capabilities, costs, config), make_step, round_ms=round_ms, accepted=accepted)
+
+    return make
+
+
+MakeLoop = Callable[..., Loop]
+
+
+def test_force_decides_in_both_directions_and_never_profiles(make_loop: MakeLoop) -> None:
+    on, off = make_loop(force=True), make_loop(force=False)
+    for _ in range(20):
+        grant = on.burst()
+        assert (grant.reason, grant.mode) == (Reason.FORCED_ON, Mode.SPECULATIVE)
+        assert 2 <= grant.draft_width <= 8
+        grant = off.burst()
+        assert (grant.reason, grant.mode, grant.draft_width) == (Reason.FORCED_OFF, Mode.PLAIN, 1)
+    assert on.lane.policy.take_settled() is None
+
+
+@pytest.mark.parametrize("static_default", [True, False])
+def test_without_adaptive_profiling_the_static_gate_decides(make_loop: MakeLoop, static_default: bool) -> None:
+    grant = make_loop(adaptive=False, static_default=static_default).burst()
+    expected = (Reason.STATIC_ON, Mode.SPECULATIVE) if static_default else (Reason.STATIC_OFF, Mode.PLAIN)
+    assert (grant.reason, grant.mode) == expected
+
+
+def test_profiling_asks_for_two_plain_steps_then_eight_rounds_four_times(make_loop: MakeLoop) -> None:
+    loop = make_loop()
+    seen = [loop.burst() for _ in range(8)]
+    assert [(g.reason, g.mode, g.max_steps) for g in seen] == [
+        (Reason.PROFILING_PLAIN, Mode.PROBE_PLAIN, 2),
+        (Reason.PROFILING_SPECULATIVE, Mode.PROBE_SPECULATIVE, 8),
+    ] * 4
+    view = loop.lane.policy.snapshot()
+    assert (view.state, view.verdict, view.samples) == (State.SETTLED, Verdict.ENABLE, 4)
+    assert view.speedup == pytest.approx(3 * 68 / 90)
+    assert loop.burst().reason is Reason.GATE_SPECULATIVE
+
+
+def test_a_losing_pairing_is_declined_and_stays_plain(make_loop: MakeLoop) -> None:
+    loop = make_loop(round_ms=270.0, accepted=1)
+    for _ in range(8):
+        loop.burst()
+    grant = loop.burst()
+    assert (grant.reason, grant.mode) == (Reason.VERDICT_DECLINED, Mode.PLAIN)
+    assert "270.0 ms" in grant.explanation
+
+
+def test_a_plain_probe_that_ran_no_step_is_asked_again_without_more_allowance(make_loop: MakeLoop) -> None:
+    loop = make_loop()
+    for _ in range(50):
+        assert loop.lane.decide(MIDWAY).reason is Reason.PROFILING_PLAIN
+        loop.report()
+    plain_steps = sum(g.max_steps for g in (loop.burst() for _ in range(8)) if g.mode is Mode.PROBE_PLAIN)
+    assert plain_steps == 8
+    assert loop.lane.policy.snapshot().state is State.SETTLED
+
+
+def test_a_profiled_burst_may_be_spread_over_short_bursts(make_loop: MakeLoop, make_step: MakeStep) -> None:
+    loop = make_loop()
+    for _ in range(4 * (1 + 8)):
+        loop.report(make_step(loop.lane.decide(MIDWAY).mode))
+    view = loop.lane.policy.snapshot()
+    assert (view.state, view.samples) == (State.SETTLED, 4)
+
+
+def test_asking_while_the_last_step_still_runs_costs_no_more_plain_steps(
+    make_loop: MakeLoop, make_step: MakeStep
+) -> None:
+    """A pipelining client reports a burst's last step one request late."""
+    loop = make_loop()
+    late: list[StepRecord] = []
+    plain_steps = 0
+    while loop.lane.policy.snapshot().state is State.PROFILING:
+        grant = loop.lane.decide(MIDWAY)
+        steps = [make_step(grant.mode)] * grant.max_steps
+        plain_steps += grant.max_steps if grant.mode is Mode.PROBE_PLAIN else 0
+        loop.report(*late, *steps[:-1])
+        late = steps[-1:]
+    assert plain_steps <= 8
+    assert loop.lane.policy.snapshot().speedup == pytest.approx(3 * 68 / 90)
+
+
+def test_lanes_of_one_pairing_profile_together(make_loop: MakeLoop) -> None:
+    first = make_loop()
+    second = make_loop(policy=first.lane.policy)
+    grants = [loop.burst() for _ in range(4) for loop in (first, second)]
+    assert sum(g.max_steps for g in grants if g.mode is Mode.PROBE_PLAIN) == 8
+    assert first.lane.policy.snapshot().state is State.SETTLED
+    assert second.burst().reason is Reason.GATE_SPECULATIVE
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"force": True}, {"adaptive": False, "static_default": True}, {}, {"verdict": Verdict.ENABLE}],
+    ids=["forced", "static", "profiling", "settled"],
+)
+def test_no_state_speculates_with_an_ineligible_row(make_loop: MakeLoop, how: dict[str, bool]) -> None:
+    grant = make_loop(**how).lane.decide(dataclasses.replace(MIDWAY, eligible=False))
+    assert (grant.mode, grant.draft_width, grant.reason) == (Mode.PLAIN, 1, Reason.INELIGIBLE)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"force": True}, {"adaptive": False, "static_default": True}, {}, {"verdict": Verdict.ENABLE}],
+    ids=["forced", "static", "profiling", "settled"],
+)
+def test_no_state_speculates_without_room_for_a_draft(make_loop: MakeLoop, how: dict[str, bool]) -> None:
+    grant = make_loop(**how).lane.decide(dataclasses.replace(MIDWAY, max_draft_width=1))
+    assert (grant.mode, grant.draft_width, grant.reason) == (Mode.PLAIN, 1, Reason.INELIGIBLE)
+    assert "drafts nothing" in grant.explanation
+
+
+def test_the_verdict_comes_before_eligibility(make_loop: MakeLoop) -> None:
+    loop = make_loop(verdict=Verdict.DECLINE)
+    assert loop.lane.decide(dataclasses.replace(MIDWAY, eligible=False)).reason is Reason.VERDICT_DECLINED
+
+
+def test_a_lane_without_a_drafter_says_so(
+    key: PolicyKey, capabilities: LaneCapabilities, costs: list[CostCell]
+) -> None:
+    config = CoreConfig()
+    policy = MtpPolicy.start(key, force=True, adaptive=True, static_default=True, hint=None, config=config)
+    bare = dataclasses.replace(capabilities, drafter_kind="")
+    assert Lane(policy, bare, costs, config).decide(MIDWAY).reason is Reason.NO_DRAFTER
+    narrow = MtpPolicy.start(
+        dataclasses.replace(key, draft_width=1),
+        force=True,
+        adaptive=True,
+        static_default=True,
+        hint=None,
+        config=config,
+    )
+    assert Lane(narrow, capabilities, costs, config).decide(MIDWAY).reason is Reason.NO_DRAFTER
+
+
+@pytest.mark.parametrize("narrow", [2, 3, 5])
+def test_the_rows_budgets_cap_the_draft_width(make_loop: MakeLoop, narrow: int) -> None:
+    loop = make_loop(verdict=Verdict.ENABLE, accepted=7)
+    for _ in range(6):
+        loop.burst()
+    assert loop.burst().draft_width == 8
+    assert loop.burst(dataclasses.replace(MIDWAY, max_draft_width=narrow)).draft_width == narrow
+
+
+def test_the_gate_probes_plain_and_a_grant_never_runs_past_its_window(make_loop: MakeLoop) -> None:
+    loop = make_loop(verdict=Verdict.ENABLE)
+    first = loop.until(Reason.GATE_PROBE_PLAIN)
+    second = loop.burst()
+    assert (first.mode, first.max_steps) == (Mode.PROBE_PLAIN, 8)
+    assert (second.mode, second.max_steps) == (Mode.PROBE_PLAIN, 8)
+    assert loop.burst().reason is Reason.GATE_SPECULATIVE
+    assert loop.lane.plain_tokens_per_second == pytest.approx(1000 / 68)
+
+
+def test_the_gate_leaves_a_mode_that_loses_and_comes_back(make_loop: MakeLoop) -> None:
+    loop = make_loop(verdict=Verdict.ENABLE, round_ms=300.0, accepted=1)
+    loop.until(Reason.GATE_PLAIN)
+    loop.until(Reason.GATE_PROBE_SPECULATIVE)
+    loop.accepted, loop.round_ms = 3, 90.0
+    loop.until(Reason.GATE_SPECULATIVE)
+    assert loop.lane.speculative_tokens_per_second == pytest.approx(4000 / 90, rel=0.3)
+
+
+def test_an_answers_opening_is_pinned_only_while_the_gate_wants_plain(make_loop: MakeLoop) -> None:
+    opening = dataclasses.replace(MIDWAY, min_emitted_tokens=5)
+    loop = make_loop(verdict=Verdict.ENABLE, round_ms=300.0, accepted=1)
+    assert loop.burst(opening).reason is Reason.GATE_SPECULATIVE
+    loop.until(Reason.GATE_PLAIN)
+    grant = loop.burst(opening)
+    assert (grant.reason, grant.mode, grant.max_steps) == (Reason.ENTRY_PIN, Mode.PINNED, 3)
+    assert loop.burst(dataclasses.replace(opening, min_emitted_tokens=8)).reason is Reason.GATE_PLAIN
+
+
+def test_pinned_and_excluded_steps_teach_the_gate_nothing(make_loop: MakeLoop, make_step: MakeStep) -> None:
+    loop = make_loop(verdict=Verdict.ENABLE)
+    for _ in range(3):
+        loop.burst()
+    before = loop.lane.speculative_tokens_per_second
+    for _ in range(40):
+        loop.report(*[make_step(Mode.PINNED, verify_ms=9999.0)] * 8)
+        loop.report(*[make_step(Mode.SPECULATIVE, verify_ms=9999.0, excluded=True)] * 8)
+    assert loop.lane.speculative_tokens_per_second == before
+
+
+def test_steps_the_gate_did_not_ask_for_do_not_count_for_the_wrong_mode(
+    make_loop: MakeLoop, make_step: MakeStep
+) -> None:
+    loop = make_loop(verdict=Verdict.ENABLE)
+    loop.report(*[make_step(Mode.PLAIN, plain_ms=1.0)] * 64)
+    assert loop.lane.plain_tokens_per_second is None
+    assert loop.lane.speculative_tokens_per_second is None
+
+
+def test_the_gate_is_charged_the_active_width(make_loop: MakeLoop, make_step: MakeStep) -> None:
+    loop = make_loop(verdict=Verdict.ENABLE)
+    wide = dataclasses.replace(MIDWAY, width=4)
+    while loop.burst(wide).mode is not Mode.PROBE_PLAIN:
+        pass
+    while loop.burst(wide).mode is Mode.PROBE_PLAIN:
+        pass
+    assert loop.lane.plain_tokens_per_second == pytest.approx(4 * 1000 / 68)
+
+
+def test_an_outcome_seen_before_changes_nothing(make_loop: MakeLoop, make_step: MakeStep) -> None:
+    loop = make_loop(verdict=Verdict.ENABLE)
+    outcome = BurstOutcome("", 5, (make_step(Mode.SPECULATIVE),) * 16, 3)
+    loop.lane.observe(outcome)
+    loop.lane.observe(outcome)
+    loop.lane.observe(dataclasses.replace(outcome, sequence=4))
+    assert (loop.lane.steps, loop.lane.dropped_steps) == (16, 3)
+
+
+def test_a_lane_counts_what_its_listing_shows(make_loop: MakeLoop) -> None:
+    loop = make_loop(verdict=Verdict.ENABLE)
+    assert loop.lane.last_grant is None
+    grants = [loop.burst() for _ in range(3)]
+    assert loop.lane.last_grant == grants[-1]
+    assert loop.lane.grants == 3
+    assert loop.lane.steps == sum(grant.max_steps for grant in grants)
+
+
+def test_explanations_are_sentences_with_numbers(make_loop: MakeLoop) -> None:
+    loop = make_loop(verdict=Verdict.ENABLE)
+    loop.until(Reason.GATE_PROBE_PLAIN)
+    explanation = loop.until(Reason.GATE_SPECULATIVE).explanation
+    for part in ("speculation delivers 33.3 tok/s against 14.7 plain", "promises", "tokens a row in"):
+        assert part in explanation
+    loop = make_loop(verdict=Verdict.ENABLE, round_ms=300.0, accepted=0)
+    assert "plain decoding delivers 14.7 tok/s against 3.3 tok/s" in loop.until(Reason.GATE_PLAIN).explanation
