@@ -236,9 +236,7 @@ class PolicyLane:
     def request(self) -> policy_pb2.DecideBurstRequest:
         """The question that `burst` would ask."""
         situation = policy_pb2.Situation(width=1, depth_tokens=64, min_emitted_tokens=100, eligible=True)
-        return policy_pb2.DecideBurstRequest(
-            lane_id=self.lane_id, situation=situation, outcomes=self._next_outcomes
-        )
+        return policy_pb2.DecideBurstRequest(lane_id=self.lane_id, situation=situation, outcomes=self._next_outcomes)
 
     def burst(self) -> policy_pb2.BurstGrant:
         """Asks for a grant, with the outcome of the last one, and runs it."""
@@ -250,9 +248,7 @@ class PolicyLane:
         """Measures the steps of a grant; the next `burst` or `report` delivers them."""
         self._sequence += 1
         steps = [self._step(grant) for _ in range(grant.max_steps)]
-        self._next_outcomes = [
-            policy_pb2.BurstOutcome(grant_id=grant.grant_id, sequence=self._sequence, steps=steps)
-        ]
+        self._next_outcomes = [policy_pb2.BurstOutcome(grant_id=grant.grant_id, sequence=self._sequence, steps=steps)]
 
     def report(self) -> None:
         """Delivers the last outcome without asking for a grant."""

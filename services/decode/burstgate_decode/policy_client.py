@@ -52,7 +52,9 @@ class PolicyClientConfig:
     """How the policy service is asked."""
 
     deadline_ms: float = 5.0
-    """How long a grant is waited for."""
+    """How long a grant is waited for once it is needed."""
+    ahead_deadline_ms: float = 1000.0
+    """How long a question that was sent ahead of need may live."""
     open_deadline_ms: float = 1000.0
     """How long opening a lane may take; nothing waits for it except start-up."""
     breaker_failures: int = 3
@@ -81,6 +83,7 @@ _CHANNEL_OPTIONS = [
 class _Call(Protocol):
     def result(self, timeout: float | None = None) -> Any: ...
     def done(self) -> bool: ...
+    def cancel(self) -> bool: ...
 
 
 @dataclass
@@ -144,7 +147,8 @@ class PolicyGrants:
         """Sends the question for the next burst."""
         self._upcoming = None
         if self._question is None:
-            self._question = self._ask(situation)
+            # Nothing waits for this one until it is needed, so that a busy machine has a whole step to answer.
+            self._question = self._ask(situation, self._config.ahead_deadline_ms)
 
     def upcoming(self, wait_ms: float) -> Grant | None:
         """The prefetched grant, if it has come."""
@@ -161,7 +165,7 @@ class PolicyGrants:
 
     def next(self, situation: Situation) -> Grant:
         """The service's grant, or the fallback's."""
-        question = self._question or self._ask(situation)
+        question = self._question or self._ask(situation, self._config.deadline_ms)
         self._question = self._upcoming = None
         grant = self._answer(question) if question is not None else None
         if grant is not None:
@@ -191,7 +195,7 @@ class PolicyGrants:
         """Closes the channel."""
         self._channel.close()
 
-    def _ask(self, situation: Situation) -> _Question | None:
+    def _ask(self, situation: Situation, deadline_ms: float) -> _Question | None:
         self._seal()
         if not self._may_ask():
             return None
@@ -200,7 +204,7 @@ class PolicyGrants:
             situation=policy_wire.situation_to_proto(situation),
             outcomes=self._wire_outcomes(),
         )
-        call = self._stub.DecideBurst.future(request, timeout=self._config.deadline_ms / 1e3)
+        call = self._stub.DecideBurst.future(request, timeout=deadline_ms / 1e3)
         return _Question(call, self._outcomes[-1].sequence if self._outcomes else 0)
 
     def _may_ask(self) -> bool:
@@ -211,10 +215,10 @@ class PolicyGrants:
 
     def _answer(self, question: _Question) -> Grant | None:
         try:
-            # The call ends by its own deadline; this bound only guards against a core that does not.
-            response = question.call.result(timeout=2 * self._config.deadline_ms / 1e3)
+            response = question.call.result(timeout=self._config.deadline_ms / 1e3)
         except grpc.FutureTimeoutError:
-            self._failed("no answer in time")
+            question.call.cancel()
+            self._failed("DEADLINE_EXCEEDED")
             return None
         except (grpc.RpcError, grpc.FutureCancelledError) as error:
             code = _code_name(error)

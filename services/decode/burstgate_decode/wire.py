@@ -16,6 +16,7 @@ from burstgate_decode.engine.request import (
     TokenLogprobs,
 )
 from burstgate_decode.serving import LinkState, Serving
+from burstgate_policy.core.types import Mode, Reason
 from burstgate_runtime.listen import Listen
 
 _CHOICES = {
@@ -23,6 +24,16 @@ _CHOICES = {
     decode_pb2.SPECULATION_MODE_AUTO: SpeculationChoice.AUTO,
     decode_pb2.SPECULATION_MODE_ON: SpeculationChoice.ON,
     decode_pb2.SPECULATION_MODE_OFF: SpeculationChoice.OFF,
+}
+
+# Looked up by name, so that a name the contract lacks fails at import. The generated types of enum fields are
+# classes that do not exist at run time, hence Any.
+_BURST_MODES: dict[Mode, Any] = {mode: policy_pb2.BurstMode.Value(f"BURST_MODE_{mode.name}") for mode in Mode}
+_GRANT_REASONS: dict[Reason, Any] = {
+    reason: policy_pb2.GrantReason.Value(f"GRANT_REASON_{reason.name}") for reason in Reason
+}
+_FINISH_REASONS: dict[FinishReason, Any] = {
+    reason: decode_pb2.FinishReason.Value(f"FINISH_REASON_{reason.name}") for reason in FinishReason
 }
 
 
@@ -57,9 +68,9 @@ def delta(event: Delta) -> decode_pb2.GenerateDelta:
         token_ids=event.token_ids,
         drafted=event.drafted,
         round=event.round,
-        mode=policy_pb2.BurstMode(event.mode.value),
+        mode=_BURST_MODES[event.mode],
         draft_width=event.draft_width,
-        reason=policy_pb2.GrantReason(event.reason.value),
+        reason=_GRANT_REASONS[event.reason],
         explanation=event.explanation,
         logprobs=[_logprobs(entry) for entry in event.logprobs],
     )
@@ -74,7 +85,7 @@ def completion(event: Completion) -> decode_pb2.GenerateCompletion:
     """The message that ends an answer."""
     message = decode_pb2.GenerateCompletion(
         index=event.index,
-        finish_reason=decode_pb2.FinishReason(event.finish_reason.value),
+        finish_reason=_FINISH_REASONS[event.finish_reason],
         usage=decode_pb2.Usage(prompt_tokens=event.prompt_tokens, completion_tokens=event.completion_tokens),
         timings=_timings(event.timings, event.completion_tokens),
         speculation=_stats(event.speculation),
@@ -186,8 +197,8 @@ def _stats(stats: SpeculationStats) -> decode_pb2.SpeculationStats:
         ],
         bursts=[
             decode_pb2.BurstCount(
-                mode=policy_pb2.BurstMode(mode.value),
-                reason=policy_pb2.GrantReason(reason.value),
+                mode=_BURST_MODES[mode],
+                reason=_GRANT_REASONS[reason],
                 bursts=bursts,
             )
             for (mode, reason), bursts in sorted(stats.bursts.items())

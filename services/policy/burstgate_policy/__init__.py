@@ -1,0 +1,1 @@
+"""The policy service: decides when a decode service speculates, and how wide."""

@@ -24,16 +24,10 @@ def main() -> None:
 
 
 def _serve(
-    listen: Annotated[
-        str | None, typer.Option(help="host:port or unix:/path. [BURSTGATE_POLICY_LISTEN]")
-    ] = None,
-    hint_dir: Annotated[
-        str | None, typer.Option(help="Folder of the stored verdicts. [BURSTGATE_HINT_DIR]")
-    ] = None,
+    listen: Annotated[str | None, typer.Option(help="host:port or unix:/path. [BURSTGATE_POLICY_LISTEN]")] = None,
+    hint_dir: Annotated[str | None, typer.Option(help="Folder of the stored verdicts. [BURSTGATE_HINT_DIR]")] = None,
     log_format: Annotated[str | None, typer.Option(help="json or console. [BURSTGATE_LOG_FORMAT]")] = None,
-    log_level: Annotated[
-        str | None, typer.Option(help="debug, info, warning or error. [BURSTGATE_LOG_LEVEL]")
-    ] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [BURSTGATE_LOG_LEVEL]")] = None,
 ) -> None:
     """Decides when a decode service speculates.
 

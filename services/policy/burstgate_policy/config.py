@@ -35,9 +35,7 @@ def _default_hint_dir() -> Path:
 class PolicySettings(ServiceSettings):
     """What an operator can tell the policy service."""
 
-    listen: Annotated[ListenAddress, pydantic.Field(validation_alias="BURSTGATE_POLICY_LISTEN")] = (
-        _DEFAULT_LISTEN
-    )
+    listen: Annotated[ListenAddress, pydantic.Field(validation_alias="BURSTGATE_POLICY_LISTEN")] = _DEFAULT_LISTEN
     """Where the service is reached: host:port or unix:/path."""
     hint_dir: Path = pydantic.Field(default_factory=_default_hint_dir)
     """Folder of the stored verdicts; made when the first one is stored."""

@@ -35,9 +35,7 @@ _GRANT_REASONS: dict[Reason, Any] = {
 _POLICY_STATES: dict[State, Any] = {
     state: policy_pb2.PolicyState.Value(f"POLICY_STATE_{state.name}") for state in State
 }
-_VERDICTS: dict[Verdict, Any] = {
-    verdict: policy_pb2.Verdict.Value(f"VERDICT_{verdict.name}") for verdict in Verdict
-}
+_VERDICTS: dict[Verdict, Any] = {verdict: policy_pb2.Verdict.Value(f"VERDICT_{verdict.name}") for verdict in Verdict}
 
 
 def key_from_proto(message: policy_pb2.PolicyKey) -> PolicyKey:
@@ -155,9 +153,7 @@ def lane_to_proto(entry: LaneEntry, *, fresh_ms: int) -> admin_pb2.LaneView:
     return admin_pb2.LaneView(
         lane_id=entry.lane_id,
         instance_id=entry.instance_id,
-        last_grant=(
-            None if last is None else grant_to_proto(last, grant_id=entry.last_grant_id, fresh_ms=fresh_ms)
-        ),
+        last_grant=(None if last is None else grant_to_proto(last, grant_id=entry.last_grant_id, fresh_ms=fresh_ms)),
         plain_tokens_per_second=lane.plain_tokens_per_second,
         speculative_tokens_per_second=lane.speculative_tokens_per_second,
         grants=lane.grants,

@@ -37,9 +37,7 @@ class LaneEntry:
 class LaneTable:
     """The open lanes and the policies of their pairings."""
 
-    def __init__(
-        self, *, clock: Callable[[], float], new_id: Callable[[], str], max_lanes: int, ttl_s: float
-    ) -> None:
+    def __init__(self, *, clock: Callable[[], float], new_id: Callable[[], str], max_lanes: int, ttl_s: float) -> None:
         self._clock = clock
         self._new_id = new_id
         self._max_lanes = max_lanes

@@ -68,9 +68,7 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
             return Lane(policy, capabilities, costs, self._core_config)
 
         entry = self._lanes.open(policy, request.instance_id, make_lane)
-        self._log.info(
-            "lane opened", lane_id=entry.lane_id, instance_id=entry.instance_id, pairing=key.display
-        )
+        self._log.info("lane opened", lane_id=entry.lane_id, instance_id=entry.instance_id, pairing=key.display)
         return policy_pb2.OpenLaneResponse(
             lane_id=entry.lane_id, snapshot=convert.snapshot_to_proto(entry.lane.policy.snapshot())
         )
@@ -162,9 +160,7 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
             self._observe(entry, request.outcomes)
         grant = entry.lane.decide(convert.situation_from_proto(request.situation))
         _grants.labels(grant.mode.name, grant.reason.name).inc()
-        return convert.grant_to_proto(
-            grant, grant_id=entry.last_grant_id, fresh_ms=self._settings.grant_fresh_ms
-        )
+        return convert.grant_to_proto(grant, grant_id=entry.last_grant_id, fresh_ms=self._settings.grant_fresh_ms)
 
     def _observe(self, entry: LaneEntry, outcomes: Iterable[policy_pb2.BurstOutcome]) -> None:
         lane = entry.lane

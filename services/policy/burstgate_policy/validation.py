@@ -177,9 +177,7 @@ def _check_string(field: str, value: str, found: list[Violation], *, required: b
         found.append(Violation(field, "must not be empty"))
     # A character takes at most 4 bytes, so that short texts need no encoding to be measured.
     elif len(value) * 4 > LIMITS.string_bytes and len(value.encode()) > LIMITS.string_bytes:
-        found.append(
-            Violation(field, f"must have at most {LIMITS.string_bytes} bytes, has {len(value.encode())}")
-        )
+        found.append(Violation(field, f"must have at most {LIMITS.string_bytes} bytes, has {len(value.encode())}"))
 
 
 def _check_range(field: str, value: int, least: int, most: int, found: list[Violation]) -> None:

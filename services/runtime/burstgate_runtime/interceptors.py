@@ -116,8 +116,7 @@ class _Guard:
         """Builds the handler that a server is given in place of the inner one."""
         inner = self._inner
         kind = "_".join(
-            "stream" if streaming else "unary"
-            for streaming in (inner.request_streaming, inner.response_streaming)
+            "stream" if streaming else "unary" for streaming in (inner.request_streaming, inner.response_streaming)
         )
         behavior: _Behavior = getattr(inner, kind)
         wrap = self._generator if inspect.isasyncgenfunction(behavior) else self._coroutine

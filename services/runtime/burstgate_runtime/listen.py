@@ -46,9 +46,7 @@ class Listen:
         return self.bind
 
 
-_ALLOWED = (
-    'must be host:port with a port from 0 to 65535, such as "127.0.0.1:50051" or "[::1]:50051", or unix:/path'
-)
+_ALLOWED = 'must be host:port with a port from 0 to 65535, such as "127.0.0.1:50051" or "[::1]:50051", or unix:/path'
 _TCP = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]):(?P<port>[0-9]{1,5})")
 _LOOPBACKS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  (only recognised here)
 # Size of sun_path, less its closing zero byte.

@@ -13,9 +13,7 @@ import structlog
 from structlog.typing import Processor
 
 # Without the values of local variables: they hold prompts.
-_tracebacks = structlog.processors.ExceptionRenderer(
-    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
-)
+_tracebacks = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
 
 
 def configure_logs(level: str, fmt: str, stream: TextIO | None = None) -> None:
@@ -30,11 +28,7 @@ def configure_logs(level: str, fmt: str, stream: TextIO | None = None) -> None:
     renderers: list[Processor] = (
         [_tracebacks, structlog.processors.JSONRenderer()]
         if fmt == "json"
-        else [
-            structlog.dev.ConsoleRenderer(
-                colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
-            )
-        ]
+        else [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)]
     )
     structlog.configure(
         processors=[*shared, *renderers],

@@ -79,9 +79,7 @@ class GrpcService:
 
     async def set_serving(self, service_name: str, serving: bool) -> None:
         """Sets the health of one service; "" sets the server's and every service's."""
-        status = (
-            health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
-        )
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
         for name in ("", *self._service_names) if service_name == "" else (service_name,):
             await self._health.set(name, status)
         if serving and service_name == "":

@@ -102,11 +102,7 @@ def _explain(cls: type[ServiceSettings], problem: Any, overrides: Mapping[str, o
     location = str(problem["loc"][0]) if problem["loc"] else ""
     # Pydantic reports the name that was used to set the value: the alias or the field.
     field = next(
-        (
-            name
-            for name in cls.model_fields
-            if location in (name, variable_name(cls, name), _alias(cls, name))
-        ),
+        (name for name in cls.model_fields if location in (name, variable_name(cls, name), _alias(cls, name))),
         None,
     )
     if field is None:

@@ -73,9 +73,7 @@ def to_status(fault: Fault) -> status_pb2.Status:
         delay = duration_pb2.Duration()
         delay.FromMilliseconds(fault.retry_after_ms)
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))
-    status = status_pb2.Status(
-        code=CODES[fault.kind].value[0], message=_cut(fault.message, LIMITS.message_bytes)
-    )
+    status = status_pb2.Status(code=CODES[fault.kind].value[0], message=_cut(fault.message, LIMITS.message_bytes))
     for detail in details:
         status.details.add().Pack(detail)
     return status

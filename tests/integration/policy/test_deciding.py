@@ -125,16 +125,22 @@ def test_every_truncation_of_a_hint_is_profiled_again(
     start_policy: Start, connect: Connect, policy_lane: Any, hint_dir: Path
 ) -> None:
     first = start_policy()
-    policy_lane(connect(first.address)).settle()
-    first.wait_event("hint stored")
-    (path,) = hint_dir.iterdir()
-    whole = path.read_bytes()
-    for length in range(0, len(whole.rstrip()), 37):
-        path.write_bytes(whole[:length])
-        policy = start_policy()
-        snapshot = policy_lane(connect(policy.address)).snapshot
-        assert snapshot.state == policy_pb2.POLICY_STATE_PROFILING, length
-        policy.stop()
+    channel = connect(first.address)
+    targets = [f"target-{n:02}" for n in range(20)]
+    for target in targets:
+        policy_lane(channel, target=target).settle()
+    assert first.stop() == 0
+    paths = sorted(hint_dir.iterdir())
+    assert len(paths) == len(targets)
+    for n, path in enumerate(paths):
+        whole = path.read_bytes().rstrip()
+        path.write_bytes(whole[: len(whole) * n // len(paths)])
+
+    policy = start_policy()
+    channel = connect(policy.address)
+    states = {policy_lane(channel, target=target).snapshot.state for target in targets}
+    assert states == {policy_pb2.POLICY_STATE_PROFILING}
+    assert len(policy.events("profiling")) == len(targets)
 
 
 def test_a_folder_that_cannot_be_written_costs_one_warning_and_no_verdict(
@@ -317,15 +323,15 @@ def test_every_bad_field_is_an_invalid_argument_that_names_it(
     channel = connect(policy.address)
     lane = policy_lane(channel)
 
-    def opened(change: Callable[[policy_pb2.OpenLaneRequest], None]) -> Any:
+    def opened(change: Callable[[policy_pb2.OpenLaneRequest], object]) -> Any:
         request = policy_pb2.OpenLaneRequest()
         request.CopyFrom(lane.open_request)
         change(request)
         return lambda: lane.stub.OpenLane(request, timeout=5)
 
-    def asked(change: Callable[[policy_pb2.DecideBurstRequest], None]) -> Any:
+    def asked(change: Callable[[policy_pb2.DecideBurstRequest], object]) -> Any:
         request = lane.request()
-        step = policy_pb2.StepRecord(mode=1, draft_width=1, width=1, emitted=1, wall_ms=1.0)
+        step = policy_pb2.StepRecord(mode=policy_pb2.BURST_MODE_PLAIN, draft_width=1, width=1, emitted=1, wall_ms=1.0)
         request.outcomes.add(sequence=1, steps=[step])
         change(request)
         return lambda: lane.stub.DecideBurst(request, timeout=5)
@@ -365,7 +371,7 @@ def test_every_bad_field_is_an_invalid_argument_that_names_it(
         ("situation.width", asked(lambda r: setattr(r.situation, "width", 0))),
         ("situation.width", asked(lambda r: setattr(r.situation, "width", 4097))),
         ("situation.max_draft_width", asked(lambda r: setattr(r.situation, "max_draft_width", 65))),
-        ("outcomes", asked(lambda r: [r.outcomes.add(sequence=1) for _ in range(64)])),  # type: ignore[arg-type, return-value]
+        ("outcomes", asked(lambda r: [r.outcomes.add(sequence=1) for _ in range(64)])),
         ("outcomes[0].sequence", asked(lambda r: r.outcomes[0].ClearField("sequence"))),
         ("outcomes[0].grant_id", asked(lambda r: setattr(r.outcomes[0], "grant_id", long))),
         ("outcomes[0].steps", asked(lambda r: r.outcomes[0].steps.extend([r.outcomes[0].steps[0]] * 1024))),

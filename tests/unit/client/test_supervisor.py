@@ -27,7 +27,7 @@ class Told:
     def __init__(self) -> None:
         self.events: list[str] = []
         self.lines: list[LogLine] = []
-        self.tail: list[str] = []
+        self.tail: list[LogLine] = []
 
     def starting(self) -> None:
         self._tell("starting")
@@ -38,7 +38,7 @@ class Told:
     def serving(self) -> None:
         self._tell("serving")
 
-    def died(self, name: str, code: int, tail: Sequence[str]) -> None:
+    def died(self, name: str, code: int, tail: Sequence[LogLine]) -> None:
         self.tail = list(tail)
         self._tell(f"{name} died {code}")
 
@@ -131,7 +131,7 @@ async def test_a_child_that_dies_at_start_ends_the_run_with_its_last_lines(start
     run = start(decode="broken")
     assert await run.task == 1
     assert "decode died 3" in run.told.events
-    assert run.told.tail == ["Traceback: no such model"]
+    assert [line.text for line in run.told.tail] == ["Traceback: no such model"]
     assert "serving" not in run.told.events
     assert run.told.events[-1] == "stopped"
 
@@ -192,6 +192,15 @@ async def test_a_signal_during_the_start_stops_without_serving(start: Any) -> No
     os.kill(os.getpid(), signal.SIGINT)
     assert await run.task == 0
     assert "serving" not in run.told.events
+
+
+async def test_a_service_that_is_deaf_while_it_loads_does_not_hold_up_a_signal(start: Any) -> None:
+    run = start(decode="deaf", drain_limit_s=600.0)
+    await run.until(lambda: bool(run.starts(run.decode_at)))
+    os.kill(os.getpid(), signal.SIGINT)
+    async with asyncio.timeout(WAIT_S):
+        assert await run.task == 0
+    _gone(run.starts(run.decode_at)[0])
 
 
 async def test_without_a_policy_only_decode_runs(start: Any) -> None:

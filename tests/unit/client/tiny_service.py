@@ -30,6 +30,10 @@ async def main() -> None:
     if behaviour == "broken":
         print("Traceback: no such model", file=sys.stderr, flush=True)
         sys.exit(3)
+    if behaviour == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        note(journal, f"started {address} {os.getpid()} {os.getsid(0)}")
+        await asyncio.sleep(600)
     stop = asyncio.Event()
     if behaviour == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -111,3 +111,14 @@ def test_equal_modes_do_not_flap(gate: MtpGate) -> None:
 def test_a_constant_out_of_range_is_refused_by_name(wrong: Callable[[], GateConfig]) -> None:
     with pytest.raises(ValueError, match="must"):
         wrong()
+
+
+def test_a_probe_of_a_new_depth_is_not_compared_with_an_estimate_of_the_old_one(gate: MtpGate) -> None:
+    while gate.next_step() is GateStep.VERIFY:
+        gate.record_verify(100.0, 2, 1)
+    assert gate.maybe_remeasure(4096)
+    for _ in range(16):
+        gate.record_plain(10.0, 1)
+    assert gate.snapshot().plain_tokens_per_second == pytest.approx(100.0)
+    assert gate.snapshot().speculative_stale
+    assert gate.snapshot().losses == 0

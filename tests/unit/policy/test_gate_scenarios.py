@@ -277,3 +277,10 @@ def test_depths_below_the_floor_are_one_regime(gate: MtpGate) -> None:
     assert not gate.maybe_remeasure(2047)
     assert gate.maybe_remeasure(2048)
     assert gate.maybe_remeasure(5)
+
+
+def test_a_switch_is_measured_at_the_depth_it_happened(gate: MtpGate) -> None:
+    gate.note_depth(900)
+    switch_to_plain(gate)
+    assert not gate.maybe_remeasure(1100)
+    assert gate.maybe_remeasure(1800)

@@ -155,7 +155,7 @@ def test_every_enum_of_the_core_has_the_contracts_names_and_numbers() -> None:
         (types.State, policy_pb2.PolicyState, "POLICY_STATE_"),
         (types.Verdict, policy_pb2.Verdict, "VERDICT_"),
     ):
-        assert {prefix + member.name: member.value for member in ours} == dict(theirs.items())  # type: ignore[attr-defined]
+        assert {prefix + member.name: member.value for member in ours} == dict(theirs.items())
 
 
 def test_a_lane_is_written_with_its_numbers_and_without_those_it_has_not() -> None:

@@ -71,6 +71,16 @@ class Handlers:
         finally:
             self.cleaned_up.set()
 
+    async def stalled(self, request: policy_pb2.PolicyKey, context: Any) -> AsyncIterator[policy_pb2.PolicyKey]:
+        large = policy_pb2.PolicyKey(target="x" * 1_000_000)
+        try:
+            while True:
+                yield large
+        finally:
+            # Whoever closes the generator has to wait for this.
+            await asyncio.sleep(0.05)
+            self.cleaned_up.set()
+
     async def each(
         self, requests: AsyncIterator[policy_pb2.PolicyKey], context: Any
     ) -> AsyncIterator[policy_pb2.PolicyKey]:
@@ -107,7 +117,7 @@ async def bench() -> AsyncIterator[Bench]:
         name: grpc.unary_unary_rpc_method_handler(getattr(handlers, name), **codec)
         for name in ("echo", "fault", "busy", "crash", "nothing", "abort", "hang")
     }
-    for name in ("crash_midway", "endless", "written"):
+    for name in ("crash_midway", "endless", "stalled", "written"):
         methods[name] = grpc.unary_stream_rpc_method_handler(getattr(handlers, name), **codec)
     methods["each"] = grpc.stream_stream_rpc_method_handler(handlers.each, **codec)
     server = grpc.aio.server(interceptors=(interceptor,))
@@ -249,6 +259,16 @@ async def test_leaving_a_stream_runs_the_generators_cleanup_before_the_call_coun
     assert bench.handlers.cleaned_up.is_set()
 
 
+async def test_a_client_that_stops_reading_and_leaves_runs_the_generators_cleanup_too(bench: Bench) -> None:
+    call = bench.stream("stalled")(REQUEST)
+    await call.read()
+    # Flow control now holds the server at a write, outside of the handler's own code.
+    await asyncio.sleep(0.2)
+    call.cancel()
+    await asyncio.wait_for(bench.interceptor.calls.wait_idle(), 2)
+    assert bench.handlers.cleaned_up.is_set()
+
+
 async def test_an_unknown_method_is_unimplemented_and_gets_no_metric(bench: Bench) -> None:
     error = await failure(bench.unary("no_such_method")(REQUEST))
     assert error.code() is grpc.StatusCode.UNIMPLEMENTED
@@ -296,6 +316,8 @@ async def test_a_crash_is_logged_with_its_traceback_and_request_id(bench: Bench)
     written = io.StringIO()
     configure_logs("info", "json", written)
     await failure(bench.unary("crash")(REQUEST, metadata=(("x-request-id", "r1"),)))
+    # The caller has its answer before the server has said its last word about it.
+    await bench.interceptor.calls.wait_idle()
     crash, ended = (json.loads(line) for line in written.getvalue().splitlines())
     assert (crash["event"], crash["level"], crash["request_id"]) == ("a handler failed", "error", "r1")
     assert crash["exception"][0]["exc_value"] == SECRET
@@ -306,4 +328,5 @@ async def test_a_callers_mistake_is_not_logged_at_info(bench: Bench) -> None:
     written = io.StringIO()
     configure_logs("info", "json", written)
     await failure(bench.unary("fault")(REQUEST))
+    await bench.interceptor.calls.wait_idle()
     assert written.getvalue() == ""

@@ -44,7 +44,8 @@ def sleepy(start_process: Callable[..., Any]) -> Any:
 
 def call(process: Any, channel: grpc.Channel) -> "Future[bytes]":
     """Starts the endless call and returns once the process runs it."""
-    running: Any = channel.unary_unary("/test.v1.Sleepy/sleep").future(b"", timeout=60)
+    sleep: Any = channel.unary_unary("/test.v1.Sleepy/sleep")
+    running: Any = sleep.future(b"", timeout=60)
     time.sleep(0.3)
     assert not running.done()
     return running  # type: ignore[no-any-return]

@@ -78,12 +78,12 @@ class Child:
         self.spec = spec
         self._log = log
         self._on_line = on_line
-        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._tail: deque[LogLine] = deque(maxlen=_TAIL_LINES)
         self._process: asyncio.subprocess.Process | None = None
         self._pump: asyncio.Task[None] | None = None
 
     @property
-    def tail(self) -> list[str]:
+    def tail(self) -> list[LogLine]:
         """The last lines it wrote."""
         return list(self._tail)
 
@@ -124,11 +124,11 @@ class Child:
             await asyncio.wait([self._pump], timeout=1.0)
         return code
 
-    async def stop(self) -> int:
+    async def stop(self, limit_s: float) -> int:
         """Asks it to drain, waits as long as it may take, and ends it then."""
         self._signal(signal.SIGTERM)
         try:
-            return await asyncio.wait_for(self.exited(), self.spec.drain_limit_s)
+            return await asyncio.wait_for(self.exited(), limit_s)
         except TimeoutError:
             self.kill()
             return await self.exited()
@@ -152,8 +152,9 @@ class Child:
         if rest:
             self._take(rest)
 
-    def _take(self, line: bytes) -> None:
-        text = line.decode(errors="replace").rstrip("\r")
-        self._tail.append(text)
+    def _take(self, written: bytes) -> None:
+        text = written.decode(errors="replace").rstrip("\r")
+        line = parse_log_line(self.spec.name, text)
+        self._tail.append(line)
         self._log.info("%s", text)
-        self._on_line(parse_log_line(self.spec.name, text))
+        self._on_line(line)

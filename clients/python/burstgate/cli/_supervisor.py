@@ -21,6 +21,9 @@ from burstgate.cli._child import Child, ChildSpec, LogLine
 EXIT_STOPPED = 0
 EXIT_CHILD_DIED = 1
 
+# A service that is still loading has nothing to drain, and may be too deep in a load to hear the signal.
+_START_STOP_S = 2.0
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -48,7 +51,7 @@ class Screen(Protocol):
     def serving(self) -> None:
         """Both services are healthy."""
 
-    def died(self, name: str, code: int, tail: Sequence[str]) -> None:
+    def died(self, name: str, code: int, tail: Sequence[LogLine]) -> None:
         """A service ended by itself, and everything ends with it."""
 
     def restarting(self, name: str, code: int, wait_s: float) -> None:
@@ -85,12 +88,14 @@ class Supervisor:
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal)
         keeper: asyncio.Task[None] | None = None
+        served = False
         try:
             self._screen.starting()
             for child in self._children():
                 await child.start()
             if not await self._all_healthy():
                 return EXIT_STOPPED if self._stop.is_set() else EXIT_CHILD_DIED
+            served = True
             self._screen.serving()
             if self._policy is not None:
                 keeper = asyncio.create_task(self._keep_policy(self._policy))
@@ -104,9 +109,10 @@ class Supervisor:
                 keeper.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await keeper
-            self._screen.draining()
+            if served:
+                self._screen.draining()
             for child in reversed(self._children()):
-                await child.stop()
+                await child.stop(child.spec.drain_limit_s if served else _START_STOP_S)
             self._screen.stopped()
 
     def _children(self) -> list[Child]:

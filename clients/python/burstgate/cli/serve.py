@@ -135,20 +135,24 @@ class TerminalScreen:
         if line.is_warning:
             self._show(line)
         elif self._status is not None and line.event:
-            self._status.update(f"Starting: {escape(line.service)}: {escape(line.event)}")
+            news = f"{line.service}: {line.event.replace('_', ' ')}"
+            self._status.update(f"Starting; last news from {escape(news)}")
 
     def serving(self) -> None:
         """Says where the services listen and what to try."""
         self._end_status()
         typer.echo(ready_text(self._decode, self._policy, self._log_file))
 
-    def died(self, name: str, code: int, tail: Sequence[str]) -> None:
-        """Shows why."""
+    def died(self, name: str, code: int, tail: Sequence[LogLine]) -> None:
+        """Shows why: what it wrote last, less the warnings that are on the screen already."""
         self._end_status()
         for line in tail:
-            errors.print(line, markup=False, soft_wrap=True)
+            if not line.is_warning:
+                self._show(line)
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        errors.print(f"[bold red]burstgate:[/] the {name} service ended ({how}); its log is {self._log_file}")
+        errors.print("[bold red]burstgate:[/] ", end="")
+        text = f"the {name} service ended ({how}); its log is {self._log_file}"
+        errors.print(text, markup=False, soft_wrap=True)
 
     def restarting(self, name: str, code: int, wait_s: float) -> None:
         """Says so; decoding goes on."""
@@ -167,12 +171,12 @@ class TerminalScreen:
         errors.print("Stopped.", style="dim")
 
     def _show(self, line: LogLine) -> None:
-        if self._log_format is LogFormat.json:
+        if self._log_format is LogFormat.json or not line.level:
             errors.print(line.text, markup=False, soft_wrap=True)
             return
         hidden = {"timestamp", "exception"}
         fields = " ".join(f"{key}={value}" for key, value in line.fields.items() if key not in hidden)
-        style = "yellow" if line.level == "warning" else "red"
+        style = {"info": "dim", "debug": "dim", "warning": "yellow"}.get(line.level, "red")
         errors.print(
             f"[{style}]{line.level}[/] [bold]{line.service}[/] {escape(line.event)} [dim]{escape(fields)}[/]",
             soft_wrap=True,

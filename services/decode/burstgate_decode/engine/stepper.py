@@ -30,7 +30,8 @@ class Stepper:
 
     def draft_width_of(self, row: Row) -> int:
         """Widest verify the row may take part in now: its own cap, its budget and the context's end."""
-        if self._drafter is None or row.request.speculation is SpeculationChoice.OFF:
+        if self._drafter is None or row.request.speculation is SpeculationChoice.OFF or len(row.tokens) < 2:
+            # A drafter predicts from a hidden state and the token after it, which one token does not have.
             return 1
         cap = row.request.max_draft_width or self._draft_width
         return max(1, min(cap, self._draft_width, row.remaining, self._target.context_length - len(row.tokens)))

@@ -60,13 +60,14 @@ class BlasReport:
     def set_row_padding(self, table: Mapping[tuple[int, int], int], default_rows: int) -> None:
         """Make row i of a product independent of how many rows it has.
 
-        `table` gives, for a weight of [N, K], the rows a smaller product is padded to (1: none). Products not
-        listed are padded to `default_rows`, except attention products, which the shim then computes in an
-        order that depends neither on the rows nor on masked keys. An empty table with 1 switches it all off.
-        Nothing happens without OpenBLAS: the reference BLAS has this property by itself.
+        `table` gives, for a weight of [N, K], the rows a smaller product is padded to (1: none, 0: the shim
+        computes it in an order of its own, which is exact but slower for large weights). Products not
+        listed are padded to `default_rows`. Unless that is 1, attention products and weights as small are
+        computed by the shim, in an order that depends neither on the rows nor on masked keys. An empty table
+        with 1 switches it all off. Nothing happens without OpenBLAS: the reference BLAS has this property by itself.
         """
-        if default_rows < 1 or any(rows < 1 for rows in table.values()):
-            raise ValueError("rows of padding must be at least 1")
+        if default_rows < 1 or any(rows < 0 for rows in table.values()):
+            raise ValueError("default_rows must be at least 1, and rows in the table at least 0")
         if self.library is None:
             return
         entries = (_Entry * len(table))(*(_Entry(n, k, rows) for (n, k), rows in table.items()))

@@ -4,8 +4,8 @@
  * It owns one promise: once a padding plan is set, row i of a product does not depend on how many rows the product
  * has. OpenBLAS breaks that by taking another kernel for small products, so
  *   - a weight product with fewer rows than its plan says is computed with zero rows below it, and
- *   - an attention product is computed here, each output in an order of its own that neither the number of rows nor
- *     keys masked away before or behind it can change.
+ *   - an attention product, or a weight that no padding helps, is computed here, each output in an order of its own
+ *     that neither the number of rows nor keys masked away before or behind it can change.
  * It must stay safe to call from any number of threads. It knows nothing of models: a product is its sizes.
  */
 #include <cblas.h>
@@ -15,9 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A weight of [n, k]: smaller products are padded to so many rows; OWN_PRODUCT stands for computed here. */
 typedef struct {
   int n, k, rows;
 } burstgate_entry;
+
+#define OWN_PRODUCT 0
 
 typedef struct {
   int default_rows;
@@ -43,8 +46,7 @@ typedef float lanes __attribute__((vector_size(LANES * 4)));
 typedef float octet __attribute__((vector_size(32)));
 typedef float quad __attribute__((vector_size(16)));
 
-static int small_attention(const plan *p, CBLAS_TRANSPOSE tb, int m, int n, int k);
-static int planned_rows(const plan *p, int n, int k);
+static int planned_rows(const plan *p, CBLAS_TRANSPOSE tb, int n, int k);
 static void keys_product(int m, int n, int k, const float *a, int lda, const float *b, int ldb, float *c, int ldc);
 static void values_product(int m, int n, int k, const float *a, int lda, const float *b, int ldb, float *c, int ldc);
 static void padded_product(int rows, CBLAS_TRANSPOSE tb, int m, int n, int k, float alpha, const float *a, int lda,
@@ -56,15 +58,14 @@ void cblas_sgemm(CBLAS_ORDER order, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, blas
   atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
   const plan *p = atomic_load_explicit(&current_plan, memory_order_acquire);
   if (p && order == CblasRowMajor && ta == CblasNoTrans && beta == 0.0f && m > 0 && n > 0 && k > 0) {
-    int rows = planned_rows(p, n, k);
-    if (!rows && alpha == 1.0f && small_attention(p, tb, m, n, k)) {
+    int rows = planned_rows(p, tb, n, k);
+    if (rows == OWN_PRODUCT && alpha == 1.0f && m <= MAX_EXACT_ROWS) {
       if (tb == CblasNoTrans)
         values_product(m, n, k, a, lda, b, ldb, c, ldc);
       else
         keys_product(m, n, k, a, lda, b, ldb, c, ldc);
       return;
     }
-    if (!rows) rows = p->default_rows;
     if (m < rows) {
       padded_product(rows, tb, m, n, k, alpha, a, lda, b, ldb, c, ldc);
       return;
@@ -89,14 +90,12 @@ int burstgate_set_plan(const burstgate_entry *entries, int count, int default_ro
   return 1;
 }
 
-static int planned_rows(const plan *p, int n, int k) {
+static int planned_rows(const plan *p, CBLAS_TRANSPOSE tb, int n, int k) {
+  /* First, because keys of one length can have the sizes of a weight. Weights this small lose nothing by it. */
+  if (p->default_rows > 1 && (tb == CblasNoTrans ? n : k) <= MAX_HEAD) return OWN_PRODUCT;
   for (int i = 0; i < p->count; i++)
     if (p->entries[i].n == n && p->entries[i].k == k) return p->entries[i].rows;
-  return 0;
-}
-
-static int small_attention(const plan *p, CBLAS_TRANSPOSE tb, int m, int n, int k) {
-  return p->default_rows > 1 && m <= MAX_EXACT_ROWS && (tb == CblasNoTrans ? n <= MAX_HEAD : k <= MAX_HEAD);
+  return p->default_rows;
 }
 
 static inline lanes load(const float *from) {

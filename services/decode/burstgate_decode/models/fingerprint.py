@@ -37,9 +37,9 @@ def _sample(path: Path) -> bytes:
     size = path.stat().st_size
     digest = hashlib.sha256(size.to_bytes(8, "little"))
     with path.open("rb") as file:
-        header_bytes = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-        start = min(_LENGTH_BYTES + min(header_bytes, _MAX_HEADER_BYTES), size)
-        digest.update(file.read(start - _LENGTH_BYTES) if start > _LENGTH_BYTES else b"")
+        length = file.read(_LENGTH_BYTES)
+        start = min(_LENGTH_BYTES + min(int.from_bytes(length, "little"), _MAX_HEADER_BYTES), size)
+        digest.update(length + file.read(max(start - _LENGTH_BYTES, 0)))
         last = max(start, size - _BLOCK_BYTES)
         # Spread from the first block to the last; a small file's blocks overlap and cover all of it.
         for position in sorted({start + (last - start) * i // (_BLOCKS - 1) for i in range(_BLOCKS)}):

@@ -48,14 +48,13 @@ def convert_gguf(gguf: Path, folder: Path) -> None:
     values.require("general.architecture", "llama")
     weights = _weights(gguf, arrays)
     config = _config(values, tied="lm_head.weight" not in weights)
-    tokens = values.strings("tokenizer.ggml.tokens")
     _write_json(folder / "config.json", config)
     _write_json(
         folder / "generation_config.json",
         {name: config[name] for name in ("bos_token_id", "eos_token_id", "pad_token_id")},
     )
-    _tokenizer(values, tokens).save(str(folder / "tokenizer.json"))
-    _write_json(folder / "tokenizer_config.json", _tokenizer_config(values, config, tokens))
+    _tokenizer(values).save(str(folder / "tokenizer.json"))
+    _write_json(folder / "tokenizer_config.json", _tokenizer_config(values))
     try:
         mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
     except RuntimeError as error:
@@ -99,6 +98,20 @@ class _Metadata:
         if not isinstance(value, list) or not value:
             raise ModelError("GGUF_UNSUPPORTED", f"{self._gguf} has no list for {key}.")
         return value
+
+    def numbers(self, key: str, length: int) -> list[int]:
+        value = self.get(key)
+        if not isinstance(value, mx.array) or value.shape != (length,):
+            raise ModelError("GGUF_UNSUPPORTED", f"{self._gguf} has no {length} numbers for {key}.")
+        numbers: Any = value.tolist()
+        return [int(number) for number in numbers]
+
+    def token(self, key: str) -> str:
+        """The token that `key` gives the number of."""
+        tokens, number = self.strings("tokenizer.ggml.tokens"), self.count(key)
+        if number >= len(tokens):
+            raise ModelError("GGUF_UNSUPPORTED", f"{self._gguf} has {key} {number}, which is no token.")
+        return tokens[number]
 
     def require(self, key: str, expected: object) -> None:
         value = self.get(key)
@@ -166,10 +179,11 @@ def _config(values: _Metadata, *, tied: bool) -> dict[str, Any]:
     }
 
 
-def _tokenizer(values: _Metadata, tokens: list[str]) -> Tokenizer:
+def _tokenizer(values: _Metadata) -> Tokenizer:
     values.require("tokenizer.ggml.model", "gpt2")
     values.require("tokenizer.ggml.pre", "smollm")
     values.require("tokenizer.ggml.add_bos_token", expected=False)
+    tokens = values.strings("tokenizer.ggml.tokens")
     pairs = (merge.partition(" ") for merge in values.strings("tokenizer.ggml.merges"))
     merges = [(left, right) for left, _, right in pairs]
     tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges))
@@ -180,7 +194,7 @@ def _tokenizer(values: _Metadata, tokens: list[str]) -> Tokenizer:
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    types = values.get("tokenizer.ggml.token_type").tolist()
+    types = values.numbers("tokenizer.ggml.token_type", len(tokens))
     for kind, special in ((_CONTROL_TOKEN, True), (_USER_TOKEN, False)):
         added = [
             AddedToken(token, special=special, normalized=False)
@@ -191,15 +205,15 @@ def _tokenizer(values: _Metadata, tokens: list[str]) -> Tokenizer:
     return tokenizer
 
 
-def _tokenizer_config(values: _Metadata, config: Mapping[str, Any], tokens: list[str]) -> dict[str, Any]:
+def _tokenizer_config(values: _Metadata) -> dict[str, Any]:
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": tokens[config["bos_token_id"]],
-        "eos_token": tokens[config["eos_token_id"]],
-        "pad_token": tokens[config["pad_token_id"]],
-        "unk_token": tokens[values.count("tokenizer.ggml.unknown_token_id")],
+        "bos_token": values.token("tokenizer.ggml.bos_token_id"),
+        "eos_token": values.token("tokenizer.ggml.eos_token_id"),
+        "pad_token": values.token("tokenizer.ggml.padding_token_id"),
+        "unk_token": values.token("tokenizer.ggml.unknown_token_id"),
         "chat_template": values.get("tokenizer.chat_template"),
-        "model_max_length": config["max_position_embeddings"],
+        "model_max_length": values.count("llama.context_length"),
         "clean_up_tokenization_spaces": False,
         "add_prefix_space": False,
     }

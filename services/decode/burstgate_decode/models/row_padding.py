@@ -40,7 +40,8 @@ def make_rows_exact(
 def probe_row_padding(shapes: Iterable[tuple[int, int]], max_rows: int = 8) -> dict[tuple[int, int], int]:
     """Return for each weight shape the fewest rows from which on products agree in every bit.
 
-    At most `max_rows`, also for shapes that never agree. Must run while no padding is set.
+    A shape that needs more than `max_rows` gets 0: it is to be computed by the shim itself. Must run while no
+    padding is set.
     """
     return {shape: _fewest_rows(*shape, max_rows) for shape in dict.fromkeys(shapes)}
 
@@ -72,8 +73,8 @@ def _fewest_rows(n: int, k: int, max_rows: int) -> int:
         for rows in sorted(agreeing):
             if not bool(mx.array_equal(_product(x, weight, rows), expected[:rows], stream=mx.cpu)):
                 agreeing.discard(rows)
-    disagreeing = [rows for rows in counts if rows not in agreeing]
-    return min(disagreeing[-1] + 1, max_rows) if disagreeing else 1
+    fewest = max((rows for rows in counts if rows not in agreeing), default=0) + 1
+    return fewest if fewest <= max_rows else 0
 
 
 def _product(x: mx.array, weight: mx.array, rows: int) -> mx.array:

@@ -1,0 +1,176 @@
+"""With padding, a row's bits do not depend on how many rows were multiplied; and the results stay right."""
+
+from collections.abc import Callable
+
+import pytest
+
+RunScript = Callable[..., str]
+
+START = """
+from burstgate_decode.models.blas import install_blas
+report = install_blas("openblas")
+import mlx.core as mx, numpy as np
+from burstgate_decode.models.row_padding import make_rows_exact, probe_row_padding
+
+def rows_that_differ(x, b):
+    '''Numbers of rows for which a product differs from its rows taken one at a time.'''
+    single = mx.concatenate([x[i:i + 1] @ b for i in range(x.shape[0])])
+    counts = [m for m in (*range(1, 13), 16, 19, 24, 33, 40, 63, 64) if m <= x.shape[0]]
+    return [m for m in counts if not mx.array_equal(x[:m] @ b, single[:m]).item()]
+
+def close(x, b):
+    return np.allclose(np.array(x @ b), np.array(x).astype(float) @ np.array(b).astype(float), atol=2e-3)
+"""
+DEFAULT_TARGET_SHAPES = "[(576, 576), (192, 576), (1536, 576), (576, 1536), (49152, 576)]"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_one_row_products_of_the_default_target_equal_rows_of_up_to_64(run_script: RunScript, threads: int) -> None:
+    printed = run_script(
+        START
+        + f"""
+shapes = {DEFAULT_TARGET_SHAPES}
+table = make_rows_exact(report, shapes)
+assert set(table) == set(shapes) and all(1 <= rows <= 8 for rows in table.values()), table
+for n, k in shapes:
+    w = mx.random.uniform(-1, 1, (n, k))
+    x = mx.random.normal((64 if n < 40000 else 9, k))
+    assert not rows_that_differ(x, w.T), (n, k)
+    assert close(x[:3], w.T), (n, k)
+print("same")
+""",
+        {"OPENBLAS_NUM_THREADS": str(threads)},
+    )
+    assert printed == "same"
+
+
+def test_the_probe_pads_exactly_the_shapes_that_differ_without_padding(run_script: RunScript) -> None:
+    printed = run_script(
+        START
+        + """
+shapes = [(576, 576), (192, 576), (1536, 576), (576, 1536)]
+table = probe_row_padding(shapes)
+for n, k in shapes:
+    w, x = mx.random.normal((n, k)), mx.random.normal((8, k))
+    eight = x @ w.T
+    differ = [m for m in range(1, 9) if not mx.array_equal(x[:m] @ w.T, eight[:m]).item()]
+    assert table[n, k] == (max(differ) + 1 if differ else 1), (n, k, table, differ)
+print("same")
+"""
+    )
+    assert printed == "same"
+
+
+def test_small_weights_that_no_padding_helps_are_exact_too(run_script: RunScript) -> None:
+    printed = run_script(
+        START
+        + """
+shapes = [(64, 48), (48, 64), (300, 48), (48, 48), (7, 300)]
+table = make_rows_exact(report, shapes)
+for n, k in shapes:
+    w, x = mx.random.normal((n, k)), mx.random.normal((64, k))
+    assert not rows_that_differ(x, w.T), (n, k, table)
+    assert close(x, w.T), (n, k)
+print("same")
+"""
+    )
+    assert printed == "same"
+
+
+def test_attention_does_not_see_the_number_of_rows_nor_masked_keys(run_script: RunScript) -> None:
+    printed = run_script(
+        START
+        + """
+report.set_row_padding({}, 8)
+for head in (32, 64, 80, 128):
+    for context in (1, 2, 31, 64, 457, 1100):
+        keys, values = mx.random.normal((context, head)), mx.random.normal((context, head))
+        queries, weights = mx.random.normal((20, head)), mx.random.uniform(0, 1, (20, context))
+        assert not rows_that_differ(queries, keys.T), (head, context)
+        assert not rows_that_differ(weights, values), (head, context)
+        assert close(queries, keys.T) and close(weights, values), (head, context)
+        for before, behind in ((7, 0), (0, 9), (33, 5)):
+            around = mx.pad(values, ((before, behind), (0, 0)), constant_values=3.5)
+            masked = mx.pad(weights, ((0, 0), (before, behind)))
+            assert mx.array_equal(masked @ around, weights @ values).item(), (head, context, before, behind)
+            assert mx.array_equal((queries @ around.T)[:, before:before + context], queries @ values.T).item()
+print("same")
+"""
+    )
+    assert printed == "same"
+
+
+def test_products_that_are_not_plain_keep_their_meaning_under_padding(run_script: RunScript) -> None:
+    printed = run_script(
+        START
+        + """
+def results():
+    mx.random.seed(3)
+    x, w, c = mx.random.normal((3, 40)), mx.random.normal((300, 40)), mx.random.normal((3, 300))
+    wide = mx.random.normal((6, 300))
+    batch = mx.random.normal((2, 3, 3, 40))
+    return [mx.addmm(c, x, w.T, alpha=0.5, beta=2.0), mx.addmm(c, x, w.T, alpha=0.5, beta=0.0), x.T @ c,
+            batch @ w.T, wide[::2] @ w, wide[:3, 20:60] @ w.T, batch @ batch.swapaxes(-1, -2)]
+
+plain = [np.array(value) for value in results()]
+for table, rows in (({}, 8), ({(300, 40): 8, (40, 300): 5}, 8), ({(300, 40): 1}, 1)):
+    report.set_row_padding(table, rows)
+    for one, other in zip(plain, results(), strict=True):
+        assert np.allclose(one, np.array(other), atol=1e-4)
+print("same")
+"""
+    )
+    assert printed == "same"
+
+
+def test_padding_may_change_while_other_threads_multiply(run_script: RunScript) -> None:
+    printed = run_script(
+        START
+        + """
+import ctypes, threading
+product = report.library.cblas_sgemm
+integers, real, pointer = ctypes.c_int, ctypes.c_float, ctypes.c_void_p
+product.argtypes = [integers] * 6 + [real, pointer, integers, pointer, integers, real, pointer, integers]
+random = np.random.default_rng(5)
+wrong = []
+stop = threading.Event()
+
+def multiply(m, n, k):
+    a, b = random.standard_normal((m, k), dtype=np.float32), random.standard_normal((n, k), dtype=np.float32)
+    expected = a.astype(float) @ b.T.astype(float)
+    c = np.empty((m, n), np.float32)
+    while not stop.is_set():
+        c.fill(np.nan)
+        product(101, 111, 112, m, n, k, 1.0, a.ctypes.data, k, b.ctypes.data, k, 0.0, c.ctypes.data, n)
+        if not np.allclose(c, expected, atol=1e-3):
+            wrong.append((m, n, k))
+
+sizes = [(1, 300, 400), (3, 300, 400), (2, 70, 64), (7, 500, 300)]
+threads = [threading.Thread(target=multiply, args=size) for size in sizes]
+for thread in threads:
+    thread.start()
+for turn in range(3000):
+    report.set_row_padding({(300, 400): turn % 8, (500, 300): turn % 5}, 1 + turn % 9)
+stop.set()
+for thread in threads:
+    thread.join()
+print(wrong, report.calls() > 100)
+"""
+    )
+    assert printed == "[] True"
+
+
+def test_padding_can_be_switched_off_again(run_script: RunScript) -> None:
+    printed = run_script(
+        START
+        + """
+w, x = mx.random.normal((192, 576)), mx.random.normal((8, 576))
+before = np.array(x[:1] @ w.T)
+make_rows_exact(report, [(192, 576)])
+padded = np.array(x[:1] @ w.T)
+assert (padded == np.array(x @ w.T)[:1]).all()
+report.set_row_padding({}, 1)
+print((np.array(x[:1] @ w.T) == before).all())
+"""
+    )
+    assert printed == "True"
