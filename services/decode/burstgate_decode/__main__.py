@@ -6,6 +6,7 @@ cannot be used.
 """
 
 import asyncio
+import difflib
 import os
 import sys
 from typing import Annotated
@@ -17,7 +18,7 @@ from burstgate_decode.config import DecodeSettings
 from burstgate_decode.models.blas import BlasReport, install_blas
 from burstgate_decode.models.errors import ModelError
 from burstgate_runtime.logs import configure_logs
-from burstgate_runtime.settings import SettingsError, load_settings
+from burstgate_runtime.settings import SettingsError, load_settings, unknown_variables, variable_names
 
 
 def main() -> None:
@@ -60,6 +61,7 @@ def _serve(
         raise typer.Exit(2) from None
     configure_logs(settings.log_level, settings.log_format)
     log = structlog.get_logger()
+    _warn_of_misspellings()
     try:
         report = install_blas(settings.blas, settings.cache_dir / "blas" if settings.cache_dir else None)
     except ModelError as error:
@@ -82,7 +84,18 @@ def _run(settings: DecodeSettings, blas: BlasReport) -> int:
         structlog.get_logger().error("cannot start", why=str(error))
     except ModelError as error:
         structlog.get_logger().error("cannot start", reason=error.reason, why=str(error))
+    except Exception:  # noqa: BLE001  (the last boundary: whatever it was is a line of the log)
+        structlog.get_logger().exception("failed")
     return 1
+
+
+def _warn_of_misspellings() -> None:
+    """Warns of variables that differ from one of ours by a letter or two; others may be another service's."""
+    known = variable_names(DecodeSettings)
+    for name in unknown_variables(known, os.environ):
+        meant = difflib.get_close_matches(name, known, n=1, cutoff=0.9)
+        if meant:
+            structlog.get_logger().warning("unknown variable", variable=name, did_you_mean=meant[0])
 
 
 if __name__ == "__main__":

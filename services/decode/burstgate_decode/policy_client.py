@@ -227,6 +227,9 @@ class PolicyGrants:
                 self._lane_id = ""
                 self._open()
             else:
+                if code == "INVALID_ARGUMENT":
+                    # What it will not take now it will not take later: the same outcomes would fail every question.
+                    self._drop_until(question.last_sequence)
                 self._failed(code)
             return None
         try:
@@ -261,11 +264,18 @@ class PolicyGrants:
         self._steps = []
         self._undelivered_drops = 0
         while len(self._outcomes) > self._config.max_held_outcomes:
-            lost = self._outcomes.popleft()
-            count = len(lost.steps)
-            self._dropped += count
-            self._undelivered_drops += count + lost.dropped_steps
-            _DROPPED.inc(count)
+            self._drop_oldest()
+
+    def _drop_until(self, sequence: int) -> None:
+        while self._outcomes and self._outcomes[0].sequence <= sequence:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        lost = self._outcomes.popleft()
+        count = len(lost.steps)
+        self._dropped += count
+        self._undelivered_drops += count + lost.dropped_steps
+        _DROPPED.inc(count)
 
     def _wire_outcomes(self) -> list[policy_pb2.BurstOutcome]:
         return [policy_wire.outcome_to_proto(outcome) for outcome in self._outcomes]

@@ -15,6 +15,11 @@ from burstgate_policy.core.types import (
     StepRecord,
 )
 
+# As many steps as the service takes back in one outcome.
+_MAX_STEPS = 1024
+# In characters: the sentence travels on to the client of every answer.
+_MAX_EXPLANATION = 500
+
 # The domain values mirror the messages field for field, so that their fields are the messages' arguments.
 
 
@@ -52,10 +57,10 @@ def grant_from_proto(message: policy_pb2.BurstGrant) -> Grant:
     except ValueError:
         # A reason this version does not know explains itself; a mode it does not know cannot be run.
         mode, reason = Mode(message.mode), Reason.UNSPECIFIED
-    runnable = mode is not Mode.UNSPECIFIED and 1 <= message.draft_width <= 64 and 1 <= message.max_steps <= 1_000_000
-    if not runnable or (mode.speculates and message.draft_width < 2):
+    widths = range(2, 65) if mode.speculates else range(1, 2)
+    if mode is Mode.UNSPECIFIED or message.draft_width not in widths or not 1 <= message.max_steps <= _MAX_STEPS:
         raise ValueError(f"mode {mode.name}, K={message.draft_width}, {message.max_steps} steps")
-    return Grant(mode, message.draft_width, message.max_steps, reason, message.explanation)
+    return Grant(mode, message.draft_width, message.max_steps, reason, message.explanation[:_MAX_EXPLANATION])
 
 
 def _step(step: StepRecord) -> policy_pb2.StepRecord:

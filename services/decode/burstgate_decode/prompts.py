@@ -3,16 +3,23 @@
 Everything here is pure Python on the tokeniser and runs off the event loop.
 """
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from jinja2 import TemplateError
+from transformers import PreTrainedTokenizerBase
 
 from burstgate_decode.models.target import Target
 from burstgate_runtime.faults import Fault, FaultKind, Violation, invalid
 
 ROLES = ("system", "user", "assistant", "tool")
+# Arguments that say how the template is applied, such as tokenize or chat_template, are not its variables.
+_NOT_VARIABLES = frozenset(inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters) - {
+    "tools",
+    "documents",
+}
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,13 @@ def check_token_ids(target: Target, field: str, ids: Sequence[int]) -> None:
             raise invalid(Violation(f"{field}[{place}]", f"must be below {target.vocab_size}, got {token}"))
 
 
+def check_biased_ids(target: Target, ids: Iterable[int]) -> None:
+    """Refuses biases of ids outside the vocabulary."""
+    for token in ids:
+        if not 0 <= token < target.vocab_size:
+            raise invalid(Violation(f"sampling.logit_bias[{token}]", f"must be of a token below {target.vocab_size}"))
+
+
 def _render(target: Target, chat: Chat) -> list[int]:
     if not target.has_chat_template:
         raise Fault(
@@ -87,6 +101,8 @@ def _render(target: Target, chat: Chat) -> list[int]:
                     f"must be one of {', '.join(ROLES)}, got {message['role']!r}",
                 )
             )
+    for name in sorted(chat.template_kwargs.keys() & _NOT_VARIABLES):
+        raise invalid(Violation(f"chat.chat_template_kwargs[{name}]", "is no variable of the chat template"))
     if chat.system:
         if any(message["role"] == "system" for message in messages):
             raise invalid(Violation("chat.system", "must be empty when chat.messages holds a system message"))

@@ -64,7 +64,8 @@ async def serve(settings: DecodeSettings, blas: BlasReport) -> bool:
             stop.set()
             raise
         servicer.serving = loaded[0].serving
-        await service.set_serving("", True)
+        if not stop.is_set():
+            await service.set_serving("", True)
 
     engine.start()
     healthy = asyncio.create_task(become_healthy())

@@ -26,7 +26,16 @@ from burstgate_decode.engine.request import (
     SpeculationChoice,
 )
 from burstgate_decode.metrics import observe_answer
-from burstgate_decode.prompts import Chat, Prompt, RawText, TokenIds, check_room, check_token_ids, tokenize
+from burstgate_decode.prompts import (
+    Chat,
+    Prompt,
+    RawText,
+    TokenIds,
+    check_biased_ids,
+    check_room,
+    check_token_ids,
+    tokenize,
+)
 from burstgate_decode.serving import Serving
 from burstgate_decode.validation import GenerateLimits, checked
 from burstgate_runtime.faults import Fault, FaultKind, Violation, invalid
@@ -147,7 +156,7 @@ class DecodeServicer(decode_pb2_grpc.DecodeServiceServicer):
                 f"speculation is on, and {serving.no_drafter_because}",
             )
         check_token_ids(serving.target, "stop.token_ids", limits.stop.token_ids)
-        check_token_ids(serving.target, "sampling.logit_bias", list(limits.sampling.logit_bias))
+        check_biased_ids(serving.target, limits.sampling.logit_bias)
         prompt = await asyncio.to_thread(tokenize, serving.target, _prompt(request))
         check_room(serving.target, prompt)
         sampling = limits.sampling.params()

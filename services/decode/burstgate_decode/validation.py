@@ -8,7 +8,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic_core import PydanticCustomError
 
 from burstgate_decode.engine.request import SamplingParams, SpeculationChoice
 from burstgate_runtime.faults import Violation, invalid
@@ -18,6 +19,13 @@ MAX_TOP_LOGPROBS = 20
 _MAX_SEED = (1 << 64) - 1
 
 _Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _at_most_256_bytes(text: str) -> str:
+    size = len(text.encode())
+    if size > 256:
+        raise PydanticCustomError("too_long", "must have at most 256 bytes, has {size}", {"size": size})
+    return text
 
 
 class _Limits(BaseModel):
@@ -49,7 +57,9 @@ class SamplingLimits(_Limits):
 class StopLimits(_Limits):
     """`StopOptions`."""
 
-    strings: list[Annotated[str, StringConstraints(min_length=1, max_length=256)]] = Field(default=[], max_length=16)
+    strings: list[Annotated[str, StringConstraints(min_length=1), AfterValidator(_at_most_256_bytes)]] = Field(
+        default=[], max_length=16
+    )
     token_ids: list[int] = Field(default=[], max_length=64)
     ignore_eos: bool = False
 

@@ -108,10 +108,12 @@ class GrpcService:
                 self._stop_metrics()
         if complete and isinstance(results[0], BaseException):
             raise results[0]
-        self._log.info("stopped", drained=complete)
+        cut = results[0] if complete and isinstance(results[0], int) else self._interceptor.calls.running
+        self._log.info("stopped", drained=complete and not cut, cut_calls=cut)
         return complete
 
-    async def _drain(self, on_drain: Callable[[], Awaitable[None]] | None) -> None:
+    async def _drain(self, on_drain: Callable[[], Awaitable[None]] | None) -> int:
+        """Drains; returns how many calls were cut because the limit came first."""
         grace_s = self._settings.drain_timeout_s
         calls = self._interceptor.calls
         self._log.info("draining", calls=calls.running, drain_timeout_s=grace_s)
@@ -120,7 +122,8 @@ class GrpcService:
         stopping = asyncio.create_task(self._server.stop(grace_s))
         idle = asyncio.create_task(calls.wait_idle())
         try:
-            await asyncio.wait({stopping, idle}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({stopping, idle}, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
+            cut = calls.running
             await asyncio.wait({stopping}, timeout=_FLUSH_S)
             await self._cut_off()
             await stopping
@@ -129,6 +132,7 @@ class GrpcService:
             idle.cancel()
         if on_drain is not None:
             await on_drain()
+        return cut
 
     async def _cut_off(self) -> None:
         await self._server.stop(None)

@@ -18,7 +18,8 @@ PREPARE = """
 import sys
 from pathlib import Path
 from burstgate_decode.models.default_pair import prepare_default_pair
-pair = prepare_default_pair(Path(sys.argv[1]), source=Path(sys.argv[2]), report=lambda what, done: print(what, flush=True))
+cache, source = map(Path, sys.argv[1:])
+pair = prepare_default_pair(cache, source=source, report=lambda what, done: print(what, flush=True))
 print("prepared", pair.target)
 """
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
+from tests.unit.decode.conftest import RowDriver
 
 from burstgate_decode.engine.request import AnswerRequest, FinishReason, SamplingParams
 from burstgate_decode.models.target import Step, cache_length
-from tests.unit.decode.conftest import RowDriver
 
 Ask = Callable[..., AnswerRequest]
 

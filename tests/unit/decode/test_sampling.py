@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import mlx.core as mx
 import pytest
+from tests.unit.decode.conftest import RowDriver
 
 from burstgate_decode.engine.request import AnswerRequest, SamplingParams
 from burstgate_decode.engine.sampling import Chooser, logprobs_of
-from tests.unit.decode.conftest import RowDriver
 
 Ask = Callable[..., AnswerRequest]
 VOCAB = 64

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
+from tests.unit.decode.conftest import Pair
 
 from burstgate_decode.engine.text import AnswerText
-from tests.unit.decode.conftest import Pair
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def convert(tmp_path: Path, arrays: dict[str, mx.array], values: dict[str, Any])
 
 def test_every_weight_keeps_its_values_under_the_name_mlx_lm_has_for_it(tmp_path: Path) -> None:
     arrays = weights()
-    written = mx.load(str(convert(tmp_path, arrays, metadata()) / "model.safetensors"))
+    written: Any = mx.load(str(convert(tmp_path, arrays, metadata()) / "model.safetensors"))
     assert len(written) == len(arrays)
     assert {array.dtype for array in written.values()} == {mx.float32}
     query = written["model.layers.0.self_attn.q_proj.weight"]

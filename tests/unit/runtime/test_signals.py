@@ -85,4 +85,4 @@ def test_a_call_that_outlives_the_drain_is_cut_off_cleanly(start_process: Callab
         assert isinstance(error, grpc.RpcError)
         assert error.code() is grpc.StatusCode.UNAVAILABLE
     # Every line is still a log line: nothing printed a traceback on the way out.
-    assert process.lines[-1]["drained"] is True
+    assert (process.lines[-1]["drained"], process.lines[-1]["cut_calls"]) == (False, 1)
