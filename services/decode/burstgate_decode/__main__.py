@@ -75,6 +75,7 @@ def _serve(
 def _run(settings: DecodeSettings, blas: BlasReport) -> int:
     # The gRPC core reads this when it is first imported, and writes lines in a format of its own.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from burstgate_decode.engine.engine import EngineDiedError
     from burstgate_decode.server import serve
     from burstgate_runtime.serving import ServeError
 
@@ -82,6 +83,8 @@ def _run(settings: DecodeSettings, blas: BlasReport) -> int:
         return 0 if asyncio.run(serve(settings, blas)) else 1
     except ServeError as error:
         structlog.get_logger().error("cannot start", why=str(error))
+    except EngineDiedError as error:
+        structlog.get_logger().error("cannot go on", why=str(error))
     except ModelError as error:
         structlog.get_logger().error("cannot start", reason=error.reason, why=str(error))
     except Exception:  # noqa: BLE001  (the last boundary: whatever it was is a line of the log)

@@ -12,7 +12,6 @@ from burstgate.decode.v1 import decode_pb2, decode_pb2_grpc
 from burstgate_decode.config import DecodeSettings
 from burstgate_decode.engine.engine import Engine, Pairing
 from burstgate_decode.models.blas import BlasReport
-from burstgate_decode.models.errors import ModelError
 from burstgate_decode.servicer import DecodeServicer, ServerFacts
 from burstgate_decode.startup import Loaded, clock_ms, load_everything
 from burstgate_runtime.serving import GrpcService
@@ -51,24 +50,20 @@ async def serve(settings: DecodeSettings, blas: BlasReport) -> bool:
     )
     await service.start()
     stop = asyncio.Event()
-    load_error: list[ModelError] = []
 
-    async def become_healthy() -> None:
+    async def follow_engine() -> None:
         try:
             await asyncio.to_thread(engine.wait_loaded)
-        except ModelError as error:
-            load_error.append(error)
+            servicer.serving = loaded[0].serving
+            if not stop.is_set():
+                await service.set_serving("", True)
+            await asyncio.to_thread(engine.wait_ended)
+        finally:
+            # Nothing can be served without the engine, whether it could not load or died of a defect.
             stop.set()
-            return
-        except BaseException:
-            stop.set()
-            raise
-        servicer.serving = loaded[0].serving
-        if not stop.is_set():
-            await service.set_serving("", True)
 
     engine.start()
-    healthy = asyncio.create_task(become_healthy())
+    following = asyncio.create_task(follow_engine())
     try:
         drained = await service.run_until_stopped(stop)
     finally:
@@ -76,7 +71,5 @@ async def serve(settings: DecodeSettings, blas: BlasReport) -> bool:
         await asyncio.to_thread(engine.stop)
         for one in loaded:
             one.close()
-    await healthy
-    if load_error:
-        raise load_error[0]
+    await following
     return drained

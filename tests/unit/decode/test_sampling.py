@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import mlx.core as mx
 import pytest
@@ -10,9 +11,14 @@ from tests.unit.decode.conftest import RowDriver
 
 from burstgate_decode.engine.request import AnswerRequest, SamplingParams
 from burstgate_decode.engine.sampling import Chooser, logprobs_of
+from burstgate_decode.models.arrays import as_int, ints
 
 Ask = Callable[..., AnswerRequest]
 VOCAB = 64
+
+
+def _always(width: int, _step: int) -> int:
+    return width
 
 
 def _logits(rows: int, seed: int = 0) -> mx.array:
@@ -21,8 +27,7 @@ def _logits(rows: int, seed: int = 0) -> mx.array:
 
 def _choose(params: SamplingParams, logits: mx.array, position: int, history: list[int] | None = None) -> list[int]:
     seen = None if history is None else mx.array(history)
-    tokens: list[int] = Chooser(params, VOCAB).choose(logits, position, seen, margins=False).tokens.tolist()  # type: ignore[assignment]
-    return tokens
+    return ints(Chooser(params, VOCAB).choose(logits, position, seen, margins=False).tokens)
 
 
 def test_a_draw_depends_on_seed_and_position_and_on_nothing_else() -> None:
@@ -57,7 +62,7 @@ def test_draws_follow_the_softmax_of_the_scaled_logits() -> None:
     counts = Counter(
         token
         for start in range(0, draws, 100)
-        for token in chooser.choose(mx.repeat(logits, 100, axis=0), start, None, margins=False).tokens.tolist()  # type: ignore[union-attr]
+        for token in ints(chooser.choose(mx.repeat(logits, 100, axis=0), start, None, margins=False).tokens)
     )
     weights = [math.exp(value / 0.7) for value in (2.0, 1.0, 0.0, -1.0)]
     for token, weight in enumerate(weights):
@@ -102,10 +107,11 @@ def test_margins_tell_how_far_the_choice_leads() -> None:
 def test_logprobs_are_those_of_the_log_softmax() -> None:
     logits = _logits(2)
     expected = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
-    best = int(mx.argmax(logits[0]).item())
+    best = as_int(mx.argmax(logits[0]))
     first, second = logprobs_of(logits, [best, 4], top=3)
     assert first.logprob == pytest.approx(expected[0, best].item())
-    assert first.top[0] == (best, pytest.approx(first.logprob))
+    assert first.top[0][0] == best
+    assert first.top[0][1] == pytest.approx(first.logprob)
     assert second.logprob == pytest.approx(expected[1, 4].item())
     assert [len(first.top), len(second.top)] == [3, 3]
 
@@ -123,7 +129,7 @@ def test_sampled_text_is_the_same_at_every_draft_width(rows: RowDriver, ask: Ask
     request = ask("Tell me a short story.", max_tokens=24, sampling=params)
     plain = rows.run(request, lambda _step: 1).answer
     for width in (3, 8):
-        assert rows.run(request, lambda _step, width=width: width).answer == plain
+        assert rows.run(request, partial(_always, width)).answer == plain
 
 
 def test_speculation_accepts_sampled_drafts(rows: RowDriver, ask: Ask) -> None:

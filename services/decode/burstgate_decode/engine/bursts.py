@@ -65,7 +65,7 @@ class BurstRunner:
         grant = burst.grant
         account = _Account(self._clock())
         for row in rows:
-            if row.ticket.cancelled:
+            if not row.alive:
                 continue
             label = self._label(burst, row)
             try:

@@ -45,6 +45,10 @@ class Pairing:
     grants: GrantSource
 
 
+class EngineDiedError(Exception):
+    """A defect ended the engine's thread; nothing can be generated any more."""
+
+
 class Engine:
     """Runs answers. Public methods may be called from any thread."""
 
@@ -61,6 +65,7 @@ class Engine:
         self._active: list[Row] = []
         self._loaded = threading.Event()
         self._load_error: BaseException | None = None
+        self._death: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -72,6 +77,12 @@ class Engine:
         self._loaded.wait()
         if self._load_error is not None:
             raise self._load_error
+
+    def wait_ended(self) -> None:
+        """Blocks until the thread has ended; raises what it died of, unless it was stopped."""
+        self._thread.join()
+        if self._death is not None:
+            raise EngineDiedError("the engine's thread died; the log has the cause") from self._death
 
     def submit(self, answers: Sequence[tuple[AnswerRequest, Sink]]) -> Ticket:
         """Queues the answers of one request, all or none. Raises `Fault` when full or stopping."""
@@ -125,6 +136,9 @@ class Engine:
             self._bursts = BurstRunner(self._pairing.grants, self._stepper, self._fail, self._clock)
             while self._admit():
                 self._pass()
+        except BaseException as error:  # noqa: BLE001  (the thread ends here; whoever follows it is told)
+            _log.exception("engine_died")
+            self._death = error
         finally:
             self._abandon()
             mx.synchronize()
@@ -158,18 +172,21 @@ class Engine:
 
     def _pass(self) -> None:
         """One prompt chunk and one step of every decoding row."""
-        prefilling = [row for row in self._active if not row.ticket.cancelled and row.prefill_left > 0]
+        prefilling = [row for row in self._active if row.alive and row.prefill_left > 0]
         if prefilling:
-            # The least left first: a short prompt does not wait for a long one's end.
-            self._guarded(min(prefilling, key=lambda row: row.prefill_left), self._prefill)
-        decoding = [row for row in self._active if not row.finished and row.prefill_left == 0]
+            # In turn, so that a long prompt neither waits for every short one nor holds them up.
+            row = prefilling[0]
+            self._guarded(row, self._prefill)
+            self._active.remove(row)
+            self._active.append(row)
+        decoding = [row for row in self._active if row.alive and row.prefill_left == 0]
         auto = [row for row in decoding if self._is_auto(row)]
         if auto:
             self._bursts.step(auto)
         for row in decoding:
-            if not self._is_auto(row) and not row.ticket.cancelled:
+            if not self._is_auto(row) and row.alive:
                 self._guarded(row, self._step_fixed)
-        self._active = [row for row in self._active if not row.finished and not row.ticket.cancelled]
+        self._active = [row for row in self._active if row.alive]
         with self._lock:
             self._active_count = len(self._active)
         if not any(self._is_auto(row) for row in self._active):

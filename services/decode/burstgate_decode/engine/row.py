@@ -89,6 +89,11 @@ class Row:
         self._eos = frozenset() if self.request.ignore_eos else target.eos_token_ids
 
     @property
+    def alive(self) -> bool:
+        """Whether the row still takes steps."""
+        return not self.finished and not self.ticket.cancelled
+
+    @property
     def emitted(self) -> int:
         """Answer tokens so far."""
         return len(self.tokens) - len(self.request.prompt)
