@@ -37,6 +37,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from burstgate.policy.v1 import policy_pb2, policy_pb2_grpc
+from burstgate_decode.models.blas import install_blas
+
+# Before any test module imports mlx, or its products run on the reference BLAS for the whole test run.
+install_blas()
 
 _T = TypeVar("_T")
 

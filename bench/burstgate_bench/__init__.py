@@ -1,0 +1,1 @@
+"""Measures what speculation is worth, and checks that it changes no token."""

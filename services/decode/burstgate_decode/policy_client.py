@@ -165,6 +165,8 @@ class PolicyGrants:
 
     def next(self, situation: Situation) -> Grant:
         """The service's grant, or the fallback's."""
+        # What ran since the question was sent still belongs to the grant that ends here.
+        self._seal()
         question = self._question or self._ask(situation, self._config.deadline_ms)
         self._question = self._upcoming = None
         grant = self._answer(question) if question is not None else None
@@ -184,7 +186,8 @@ class PolicyGrants:
         """Hands over what is left, without waiting."""
         self._seal()
         question, self._question = self._question, None
-        if question is not None:
+        # Nobody needs the grant any more: an answer that is late is no failure, and its outcomes are sent again.
+        if question is not None and question.call.done():
             self._answer(question)
         if self._outcomes and self._may_ask():
             request = policy_pb2.ReportBurstRequest(lane_id=self._lane_id, outcomes=self._wire_outcomes())
@@ -299,6 +302,9 @@ class PolicyGrants:
                 self._lane_id = opening.result().lane_id
             except (grpc.RpcError, grpc.FutureCancelledError) as error:
                 self._failed(_code_name(error))
+                return
+            if not self._lane_id:
+                self._failed("a lane without an id")
                 return
             _log.info("lane_opened", lane_id=self._lane_id, policy=self._address)
 

@@ -55,7 +55,7 @@ def load_everything(settings: DecodeSettings, blas: BlasReport) -> Loaded:
     drafter = load_drafter(drafter_ref, target) if drafter_ref is not None else None
     because = "" if drafter is not None else "the server has no drafter"
     width = min(settings.draft_width, drafter.max_draft_width) if drafter is not None else 1
-    exactness = _secure_exactness(target, blas, width) if drafter is not None else exact_without_verify()
+    exactness = _secure_exactness(target, drafter, blas, width) if drafter is not None else exact_without_verify()
     _log.info("exactness_probed", bit_equal=exactness.bit_equal, finding=exactness.explanation)
     if drafter is not None and not exactness.bit_equal and settings.exactness == "strict":
         drafter, width = None, 1
@@ -83,10 +83,13 @@ def _references(settings: DecodeSettings) -> tuple[str, str | None]:
     return str(pair.target), str(pair.drafter) if settings.drafter is None else drafter
 
 
-def _secure_exactness(target: Target, blas: BlasReport, draft_width: int) -> Exactness:
+def _secure_exactness(target: Target, drafter: Drafter, blas: BlasReport, draft_width: int) -> Exactness:
     """Probes exactness, after padding small products so that a row does not depend on its neighbours."""
     if blas.active:
         table = make_rows_exact(blas, linear_shapes(target.model), draft_width)
+        # Drafting need not be exact: what it proposes is verified.
+        table |= {shape: 1 for shape in drafter.product_shapes if shape not in table}
+        blas.set_row_padding(table, draft_width)
         _log.info("rows_padded", products={f"{n}x{k}": rows for (n, k), rows in table.items()})
     return probe_exactness(target, draft_width)
 

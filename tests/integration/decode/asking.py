@@ -154,7 +154,7 @@ def until(condition: Callable[[], bool], limit_s: float) -> None:
 
 def details_of(error: grpc.RpcError) -> dict[str, Any]:
     """The details of a failed call by the names of their types; empty if it has none."""
-    status = rpc_status.from_call(error)  # type: ignore[arg-type]
+    status = rpc_status.from_call(error)
     found: dict[str, Any] = {}
     for packed in status.details if status is not None else ():
         kind = getattr(error_details_pb2, packed.type_url.rpartition(".")[2])

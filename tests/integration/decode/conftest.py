@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import Processes, RunningProcess, StartProcess
+from tests.integration.decode.asking import Decode
 from tokenizers import Tokenizer
 
 from burstgate_decode.models.default_pair import default_models_cache, prepare_default_pair
-from tests.conftest import Processes, RunningProcess, StartProcess
-from tests.integration.decode.asking import Decode
 
 START_S = 240.0
 SMALL_CONTEXT_TOKENS = 512

@@ -50,6 +50,11 @@ class Drafter(Protocol):
         """Widest verify the drafter may be run with, in rows."""
         ...
 
+    @property
+    def product_shapes(self) -> list[tuple[int, int]]:
+        """`[N, K]` of every weight that drafting multiplies rows by."""
+        ...
+
     def open(self) -> DraftState:
         """State for a new row."""
         ...

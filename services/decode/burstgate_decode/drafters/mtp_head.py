@@ -19,7 +19,7 @@ from burstgate_decode.drafters.base import Drafter, DraftState, Pick
 from burstgate_decode.models.arrays import as_int
 from burstgate_decode.models.errors import ModelError
 from burstgate_decode.models.fingerprint import fingerprint
-from burstgate_decode.models.target import Split, Target
+from burstgate_decode.models.target import Split, Target, linear_shapes
 
 KIND = "mtp_head"
 # Beyond this the accepted length of a one-block head no longer grows.
@@ -99,6 +99,7 @@ class _MtpDrafter:
         self.name = path.name
         self.fingerprint = fingerprint(path)
         self.max_draft_width = _MAX_DRAFT_WIDTH
+        self.product_shapes = [*linear_shapes(block), (table.shape[0], table.shape[1])]
         self.block = block
         self.embed = split.embed
         self.table = table

@@ -1,0 +1,64 @@
+"""One measured answer, and the statistics of several of them. Pure."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+class TooShortError(Exception):
+    """An answer ended before it could be timed."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one generation gave and how fast it came."""
+
+    tokens: tuple[int, ...]
+    first_delivery_tokens: int
+    """Tokens that came with the first one: more than one where a round opened the answer."""
+    decode_ms: float
+    """From the delivery of the first token to that of the last."""
+    rounds: int = 0
+    proposed: int = 0
+    accepted: int = 0
+    plain_steps: int = 0
+    bursts: dict[str, int] = field(default_factory=dict)
+    """Bursts by mode and reason."""
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens delivered after the first delivery, over the time they took.
+
+        What came together with the first token is not counted: its time lies before the clock started, and
+        an arm that opens with a round would be flattered by it. Raises `TooShortError`.
+        """
+        timed = len(self.tokens) - self.first_delivery_tokens
+        if timed < 1 or not self.decode_ms > 0.0:
+            raise TooShortError(f"an answer of {len(self.tokens)} tokens is too short to time")
+        return timed * 1e3 / self.decode_ms
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Several answers of one arm to one prompt."""
+
+    tokens_per_second: float
+    """Median."""
+    spread: float
+    """Fastest minus slowest, over the median."""
+    accepted_per_round: float | None
+    """None where no round ran."""
+    samples: int
+
+
+def summarize(answers: Sequence[Answer]) -> Cell:
+    """The statistics of at least one answer."""
+    rates = [answer.tokens_per_second for answer in answers]
+    median = statistics.median(rates)
+    rounds = sum(answer.rounds for answer in answers)
+    return Cell(
+        tokens_per_second=median,
+        spread=(max(rates) - min(rates)) / median,
+        accepted_per_round=sum(answer.accepted for answer in answers) / rounds if rounds else None,
+        samples=len(answers),
+    )

@@ -1,0 +1,94 @@
+"""mlx-lm's own generation and the target's logits, on a thread of their own.
+
+Arrays and streams of MLX belong to the thread that made them, and mlx-lm generates on a stream that is local
+to its thread; so everything here runs on one worker thread, which clears its streams before it ends. The
+target's weights are shared with the engine: they are evaluated and never written. Run nothing here while
+the engine decodes: both would be slow.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.generate import generation_stream, stream_generate
+
+from burstgate_bench.answers import Answer
+from burstgate_bench.divergence import Doubt
+from burstgate_decode.engine.request import Clock
+from burstgate_decode.models.arrays import as_float
+from burstgate_decode.models.blas import BlasReport
+from burstgate_decode.models.row_padding import make_rows_exact
+from burstgate_decode.models.target import Target, cache_arrays, linear_shapes
+
+# As the engine's own prompt chunks.
+_CHUNK_TOKENS = 512
+
+
+class Baseline:
+    """The target without the engine. Any thread may call it."""
+
+    def __init__(self, target: Target, blas: BlasReport, widest: int, clock: Clock) -> None:
+        """`widest`: rows of the widest verify that row padding was set up for."""
+        self._target = target
+        self._blas = blas
+        self._widest = widest
+        self._clock = clock
+        self._padding: dict[tuple[int, int], int] | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="baseline")
+
+    def mlx_lm(self, prompt: Sequence[int], max_tokens: int) -> Answer:
+        """A greedy answer of `mlx_lm.stream_generate`."""
+        return self._thread.submit(self._stream, prompt, max_tokens).result()
+
+    def mlx_lm_unpadded(self, prompt: Sequence[int], max_tokens: int) -> Answer:
+        """The same without row padding, as mlx-lm would run on this BLAS by itself. Its tokens may differ."""
+        return self._thread.submit(self._without_padding, self._stream, prompt, max_tokens).result()
+
+    def doubt(self, tokens: Sequence[int], expected: int | None, other: int | None) -> Doubt:
+        """How sure the target is of what follows `tokens`."""
+        return self._thread.submit(self._doubt, tokens, expected, other).result()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._thread.submit(_leave_mlx).result()
+        self._thread.shutdown()
+
+    def _stream(self, prompt: Sequence[int], max_tokens: int) -> Answer:
+        tokens: list[int] = []
+        times_ms: list[float] = []
+        for response in stream_generate(self._target.model, self._target.tokenizer, list(prompt), max_tokens):
+            tokens.append(int(response.token))
+            times_ms.append(self._clock())
+        # It leaves one step behind that nobody reads, which must not run into what is measured next.
+        mx.synchronize(generation_stream)
+        return Answer(tuple(tokens), 1, times_ms[-1] - times_ms[0], plain_steps=len(tokens))
+
+    def _without_padding(self, run: Callable[[Sequence[int], int], Answer], *args: Any) -> Answer:
+        if self._padding is None:
+            self._padding = make_rows_exact(self._blas, linear_shapes(self._target.model), self._widest)
+        self._blas.set_row_padding({}, 1)
+        try:
+            return run(*args)
+        finally:
+            self._blas.set_row_padding(self._padding, self._widest)
+
+    def _doubt(self, tokens: Sequence[int], expected: int | None, other: int | None) -> Doubt:
+        cache = self._target.make_cache()
+        before = tokens[:-1]
+        for start in range(0, len(before), _CHUNK_TOKENS):
+            self._target.advance(mx.array([list(before[start : start + _CHUNK_TOKENS])]), cache)
+            mx.eval(cache_arrays(cache))
+        logits = self._target.forward(mx.array([[tokens[-1]]]), cache).logits[0, -1].astype(mx.float32)
+        highest = mx.sort(logits)[-2:]
+        best = as_float(highest[1])
+
+        def deficit(token: int | None) -> float:
+            return 0.0 if token is None else best - as_float(logits[token])
+
+        return Doubt(best - as_float(highest[0]), deficit(expected), deficit(other))
+
+
+def _leave_mlx() -> None:
+    mx.synchronize()
+    mx.clear_streams()

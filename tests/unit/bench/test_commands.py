@@ -1,0 +1,31 @@
+"""The commands before they load anything, in processes of their own."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def run(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("BURSTGATE_")}
+    return subprocess.run(
+        [sys.executable, *args], env={**inherited, **variables}, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_commands_leave_mlx_alone_until_the_blas_is_chosen() -> None:
+    code = "import sys, burstgate_bench.quick, burstgate_bench.equality; sys.exit('mlx.core' in sys.modules)"
+    assert run("-c", code).returncode == 0
+
+
+@pytest.mark.parametrize("command", ["quick", "equality"])
+def test_a_bad_setting_ends_with_code_2_and_names_the_variable(command: str) -> None:
+    done = run("-m", f"burstgate_bench.{command}", BURSTGATE_BLAS="fast")
+    assert done.returncode == 2
+    assert "BURSTGATE_BLAS=fast: must be one of auto, openblas, reference" in done.stderr
+    assert done.stdout == ""
+
+
+def test_answers_too_short_to_time_are_refused() -> None:
+    assert run("-m", "burstgate_bench.quick", "--tokens", "4").returncode == 2
