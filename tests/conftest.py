@@ -21,6 +21,7 @@ bursts whose steps take made-up times, so that a test decides whether speculatio
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -43,6 +44,7 @@ from burstgate_decode.models.blas import install_blas
 install_blas()
 
 _T = TypeVar("_T")
+_PR_SET_PDEATHSIG = 1
 
 
 class RunningProcess:
@@ -140,6 +142,11 @@ class RunningProcess:
             time.sleep(0.02)
 
 
+def _end_with_parent() -> None:
+    # A test run that is itself killed cleans nothing up.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class Processes:
     """Starts processes and ends what it started."""
 
@@ -167,6 +174,7 @@ class Processes:
                 stderr=stderr,
                 # Ctrl-C in the terminal is for the test run, which then ends what it started.
                 start_new_session=True,
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
             )
         running = RunningProcess(process, folder)
         self._started.append(running)

@@ -17,6 +17,8 @@ from burstgate_runtime.faults import Violation, invalid
 MAX_ANSWERS = 8
 MAX_TOP_LOGPROBS = 20
 _MAX_SEED = (1 << 64) - 1
+# The engine computes in float32: a logit over less than this is no finite number there, and less still is 0.
+_LEAST_DIVISOR = 1e-30
 
 _Number = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -51,6 +53,10 @@ class SamplingLimits(_Limits):
         """The engine's form; a missing seed is drawn."""
         fields = self.model_dump(exclude={"logit_bias", "seed"})
         seed = secrets.randbits(63) if self.seed is None else self.seed
+        for name in ("top_p", "repetition_penalty"):
+            fields[name] = max(fields[name], _LEAST_DIVISOR)
+        if self.temperature < _LEAST_DIVISOR:
+            fields["temperature"] = 0.0
         return SamplingParams(**fields, logit_bias=tuple(sorted(self.logit_bias.items())), seed=seed)
 
 

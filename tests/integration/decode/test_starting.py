@@ -170,7 +170,7 @@ def test_damaged_weights_of_a_drafter_are_refused(start_decode: Start, drafter: 
     assert str(drafter) in line["why"]
 
 
-def test_a_drafter_of_two_damaged_things_names_its_file(start_decode: Start, drafter: Path) -> None:
+def test_a_drafter_whose_configuration_is_no_json_names_the_file(start_decode: Start, drafter: Path) -> None:
     (drafter / "config.json").write_text("[1, 2")
     line = why_not(start_decode(serving=False, drafter=drafter))
     assert line["reason"] == "DRAFTER_CONFIG_INVALID"

@@ -96,3 +96,12 @@ def test_a_missing_seed_is_drawn_anew_each_time_and_a_given_one_kept() -> None:
 def test_the_seeds_of_n_answers_wrap_around() -> None:
     params = checked(GenerateLimits, {"sampling": {"seed": 2**64 - 1}}).sampling.params()
     assert [params.for_answer(index).seed for index in range(3)] == [2**64 - 1, 0, 1]
+
+
+def test_numbers_too_small_for_the_engine_become_the_nearest_it_can_use() -> None:
+    tiny = {"temperature": 1e-300, "top_p": 1e-300, "repetition_penalty": 5e-324}
+    params = checked(GenerateLimits, {"sampling": tiny}).sampling.params()
+    assert (params.temperature, params.top_p, params.repetition_penalty) == (0.0, 1e-30, 1e-30)
+    small = {"temperature": 1e-6, "top_p": 1e-6, "repetition_penalty": 1e-6}
+    params = checked(GenerateLimits, {"sampling": small}).sampling.params()
+    assert (params.temperature, params.top_p, params.repetition_penalty) == (1e-6, 1e-6, 1e-6)

@@ -30,7 +30,12 @@ from burstgate_runtime.settings import ServiceSettings, variable_name
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "services").glob("*/README.md")],
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "services").glob("*/README.md"),
+        ROOT / "bench" / "README.md",
+    ],
     key=str,
 )
 SOURCES = sorted((ROOT / "services").rglob("*.py"))
