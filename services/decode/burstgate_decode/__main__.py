@@ -28,7 +28,7 @@ def main() -> None:
 
 def _serve(
     listen: Annotated[str | None, typer.Option(help="host:port or unix:/path. [BURSTGATE_DECODE_LISTEN]")] = None,
-    policy: Annotated[
+    policy_address: Annotated[
         str | None, typer.Option(help="The policy service's address, or none. [BURSTGATE_POLICY_ADDRESS]")
     ] = None,
     target: Annotated[str | None, typer.Option(help="Folder or hub repository, or default. [BURSTGATE_TARGET]")] = None,
@@ -47,8 +47,8 @@ def _serve(
     try:
         settings = load_settings(
             DecodeSettings,
-            decode_listen=listen,
-            policy_address=policy,
+            listen=listen,
+            policy_address=policy_address,
             target=target,
             drafter=drafter,
             blas=blas,

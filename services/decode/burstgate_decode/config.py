@@ -30,7 +30,9 @@ def _policy_address(value: object) -> object:
 class DecodeSettings(ServiceSettings):
     """What the decode service can be told."""
 
-    decode_listen: ListenAddress = parse_listen("127.0.0.1:50051")
+    listen: Annotated[ListenAddress, pydantic.Field(validation_alias="BURSTGATE_DECODE_LISTEN")] = parse_listen(
+        "127.0.0.1:50051"
+    )
     """Where requests are taken: host:port or unix:/path."""
     policy_address: Annotated[Listen | None, pydantic.BeforeValidator(_policy_address)] = parse_listen(
         "127.0.0.1:50052"

@@ -42,7 +42,7 @@ async def serve(settings: DecodeSettings, blas: BlasReport) -> bool:
 
     service = GrpcService(
         settings=settings,
-        listen=settings.decode_listen,
+        listen=settings.listen,
         register=register,
         service_names=(_SERVICE,),
         name="burstgate-decode",

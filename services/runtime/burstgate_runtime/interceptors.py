@@ -101,6 +101,29 @@ class _Undecodable:
     """Stands for a message that could not be decoded, until code of ours may raise about it."""
 
 
+class _CountedWrites:
+    """A call's context, for handlers that write their responses themselves."""
+
+    def __init__(self, context: _Context, metrics: MethodMetrics) -> None:
+        self._context = context
+        self._metrics = metrics
+
+    async def write(self, response: Any) -> None:
+        """Sends a response."""
+        try:
+            await self._context.write(response)
+        except Exception as error:
+            # What the core raises into a call that a server's stop has ended is no defect of the handler;
+            # its class is private.
+            if type(error).__name__ != "_ServerStoppedError":
+                raise
+            raise asyncio.CancelledError from error
+        self._metrics.sent.inc()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
 class _Guard:
     """The guarded form of one method."""
 
@@ -130,7 +153,9 @@ class _Guard:
     def _coroutine(self, behavior: _Behavior) -> _Behavior:
         async def call(request: Any, context: _Context) -> Any:
             async with self._watched(context):
-                response = await behavior(self._received(request), context)
+                streams = self._inner.response_streaming
+                counted: Any = _CountedWrites(context, self._metrics) if streams else context
+                response = await behavior(self._received(request), counted)
                 if response is not None:
                     self._metrics.sent.inc()
                 elif not self._inner.response_streaming:

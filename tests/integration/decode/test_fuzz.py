@@ -93,7 +93,7 @@ def test_any_bytes_are_answered_or_refused(decode: Decode, data: bytes) -> None:
     assert status_of(lambda: list(call(body, timeout=120))) in ALLOWED
 
 
-@FEW
+@settings(FEW, max_examples=15)
 @given(sampling=edges)
 def test_options_at_their_edges_mean_the_same_with_speculation(decode: Decode, sampling: Any) -> None:
     prompt = decode_pb2.TokenPrompt(ids=[504, 260, 3550, 282, 260])
@@ -104,7 +104,7 @@ def test_options_at_their_edges_mean_the_same_with_speculation(decode: Decode, s
                 tokens=prompt,
                 sampling=sampling,
                 stop=stop,
-                max_tokens=5,
+                max_tokens=4,
                 logprobs=2,
                 speculation=decode_pb2.SpeculationOptions(mode=mode, max_draft_width=3),
             )

@@ -312,6 +312,13 @@ async def test_stream_messages_are_counted_in_both_directions(bench: Bench) -> N
     assert (count("received"), count("sent")) == (before[0] + 3, before[1] + 3)
 
 
+async def test_messages_a_handler_writes_itself_are_counted(bench: Bench) -> None:
+    before = sample("grpc_server_msg_sent_total", "written", grpc_type="server_stream")
+    got, _ = await stream_failure(bench.stream("written")(REQUEST))
+    after = sample("grpc_server_msg_sent_total", "written", grpc_type="server_stream")
+    assert after - before == len(got) > 0
+
+
 async def test_a_crash_is_logged_with_its_traceback_and_request_id(bench: Bench) -> None:
     written = io.StringIO()
     configure_logs("info", "json", written)

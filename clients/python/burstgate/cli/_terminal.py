@@ -61,6 +61,8 @@ def exit_code(error: BurstgateError) -> int:
 def describe(error: BurstgateError, address: str) -> str:
     """One line: what is wrong, each field with its limit, and how to go on."""
     if isinstance(error, Unavailable) and not error.reason:
+        if "connect" not in error.message.lower():
+            return f"{address} went away before the call was finished: {error.message} (UNAVAILABLE)"
         return f"nobody answers at {address}; `burstgate serve` starts a server (UNAVAILABLE)"
     if isinstance(error, DeadlineExceeded) and not error.reason:
         return f"{address} did not finish within the timeout (DEADLINE_EXCEEDED)"

@@ -100,7 +100,7 @@ def serve(
 def decode_spec(listen: str, policy: str | None, target: str, drafter: str | None) -> ChildSpec:
     """The decode service's process."""
     command = [sys.executable, "-m", "burstgate_decode", "--listen", listen, "--target", target]
-    command += ["--policy", dial(policy) if policy else "none"]
+    command += ["--policy-address", dial(policy) if policy else "none"]
     command += ["--drafter", drafter] if drafter else []
     return ChildSpec("decode", tuple(command), _environment(), dial(listen), _drain_limit_s())
 
