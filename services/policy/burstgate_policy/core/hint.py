@@ -9,9 +9,6 @@ from dataclasses import dataclass
 
 from burstgate_policy.core.types import Evidence, PolicyKey, Verdict
 
-HINT_VERSION = 3
-"""Version 1 lacked the draft width in its key; version 2 was judged without measured plain steps."""
-
 
 @dataclass(frozen=True, slots=True)
 class Hint:
