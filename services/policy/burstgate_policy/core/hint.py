@@ -5,7 +5,7 @@ the profile saw.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from burstgate_policy.core.types import Evidence, PolicyKey, Verdict
 
@@ -41,4 +41,9 @@ class Hint:
             instant_s = getattr(self, name)
             if instant_s is not None and not math.isfinite(instant_s):
                 raise ValueError(f"{name} must be finite, not {instant_s}")
+        if self.evidence is not None:
+            for field in fields(self.evidence):
+                value = getattr(self.evidence, field.name)
+                if not (math.isfinite(value) and value >= 0):
+                    raise ValueError(f"{field.name} of the evidence must be finite and at least 0, not {value}")
         object.__setattr__(self, "acceptance_rate", round(self.acceptance_rate, 2))
