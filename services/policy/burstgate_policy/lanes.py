@@ -53,18 +53,18 @@ class LaneTable:
         """The policy of a pairing, if it is known."""
         return self._policies.get(key_hash)
 
-    def policies(self) -> list[MtpPolicy]:
-        """Every known policy, ordered by key hash."""
-        return [self._policies[key_hash] for key_hash in sorted(self._policies)]
+    def key_hashes(self) -> list[str]:
+        """Every known pairing."""
+        return list(self._policies)
 
     def lanes_of(self, key_hash: str) -> list[LaneEntry]:
         """The open lanes of a pairing."""
-        self._expire()
+        self.expire()
         return [entry for entry in self._lanes.values() if entry.lane.policy.key.hash == key_hash]
 
     def check_room(self) -> None:
         """Refuses a further lane while the table is full."""
-        self._expire()
+        self.expire()
         if len(self._lanes) < self._max_lanes:
             return
         stalest = next(iter(self._lanes.values()))
@@ -89,6 +89,11 @@ class LaneTable:
         self._forget_pairings()
         return entry
 
+    def peek(self, lane_id: str) -> LaneEntry | None:
+        """An open lane, without using it."""
+        self.expire()
+        return self._lanes.get(lane_id)
+
     def find(self, lane_id: str) -> LaneEntry | None:
         """An open lane, which counts as using it."""
         entry = self._lanes.pop(lane_id, None)
@@ -99,7 +104,8 @@ class LaneTable:
         self._lanes[lane_id] = entry
         return entry
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Closes the lanes that were not used for too long."""
         oldest_s = self._clock() - self._ttl_s
         for lane_id in [lane_id for lane_id, entry in self._lanes.items() if entry.used_s < oldest_s]:
             del self._lanes[lane_id]

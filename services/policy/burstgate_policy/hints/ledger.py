@@ -47,18 +47,19 @@ class HintLedger:
         *,
         clock: Callable[[], float],
         refresh_s: float,
-        on_news: Callable[[HintDocument], None] = lambda document: None,
+        on_news: Callable[[HintDocument | None, HintDocument], None] = lambda before, now: None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._refresh_s = refresh_s
         self.on_news = on_news
-        """Called with a document that another process changed, as it is known now."""
+        """Called with what was known of a pairing and what is, when another process changed it."""
         self._known: dict[str, HintDocument] = {}
         # Insertion order is the order of storing; a failed one goes to the end.
         self._pending: dict[str, None] = {}
         self._down = False
         self._calls = asyncio.Lock()  # guards the store, whose calls come one at a time
+        self._pass = asyncio.Lock()  # guards the order of a pass: taking, then storing
         self._wake = asyncio.Event()
         self._log = structlog.get_logger().bind(store=store.name)
         _pending_hints.set_function(lambda: len(self._pending))
@@ -121,8 +122,9 @@ class HintLedger:
         merged = document if known is None else merge(known, document)
         if known is not None and merged.says_the_same_as(known):
             return False
-        self._remember(merged.model_copy(update={"revision": 0 if known is None else known.revision}))
+        self._remember(merged)
         self._save_soon(document.key_hash)
+        self.on_news(known, merged)
         return True
 
     async def run(self) -> None:
@@ -137,7 +139,11 @@ class HintLedger:
             await self.synchronise()
 
     async def synchronise(self) -> None:
-        """One pass: takes what is newer, stores what is pending."""
+        """One pass: takes what is newer, stores what is pending. Returns when it is over, successful or not."""
+        async with self._pass:
+            await self._synchronise()
+
+    async def _synchronise(self) -> None:
         self._wake.clear()
         try:
             changes = await self._call(self._store.changes)
@@ -210,7 +216,7 @@ class HintLedger:
         if not merged.says_the_same_as(theirs):
             self._save_soon(key_hash)
         if news and (known is None or not merged.says_the_same_as(known)):
-            self.on_news(merged.at(self._clock()))
+            self.on_news(known, merged)
 
     def _put(self, key: PolicyKey, **part: object) -> None:
         known = self._known.get(key.hash) or HintDocument(key=key)
