@@ -22,15 +22,12 @@ class Mode(enum.IntEnum):
     PROBE_SPECULATIVE = 4
     PINNED = 5
 
-    @property
-    def speculates(self) -> bool:
+    def __init__(self, value: int) -> None:
+        # Asked several times for each step, so worked out once.
+        self.speculates = value in {2, 4, 5}
         """Whether a step of this mode is a round: it drafts and verifies."""
-        return self is Mode.SPECULATIVE or self is Mode.PROBE_SPECULATIVE or self is Mode.PINNED
-
-    @property
-    def probes(self) -> bool:
+        self.probes = value in {3, 4}
         """Whether a step of this mode runs only to be measured."""
-        return self is Mode.PROBE_PLAIN or self is Mode.PROBE_SPECULATIVE
 
 
 class Reason(enum.IntEnum):

@@ -88,8 +88,10 @@ class VerdictConfig:
 class DriftConfig:
     """When a verdict no longer fits what its rounds deliver."""
 
-    weight: float = 1.0 / 32.0
-    """Weight of a new round in the running means: a memory of about 32 rounds, as many as a verdict needs."""
+    block_rounds: int = 8
+    """Rounds that are judged together: judging each would cost a hundredth of a millisecond a burst for nothing."""
+    weight: float = 0.25
+    """Weight of a new block in the running means: a memory of about 32 rounds, as many as a verdict needs."""
     margin: float = 0.25
     """How far past the ends of the verdict's interval the yield must be: texts differ from one another."""
     sustained_rounds: int = 64
@@ -97,7 +99,7 @@ class DriftConfig:
     baseline_rounds: int = 16
     """Rounds that the verdict must have seen at a batch width and depth to judge there."""
     cost_clip: float = 4.0
-    """A round counts for at most this many times the running cost: one stall must not look like drift."""
+    """A block counts for at most this many times the running cost: one stall must not look like drift."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.weight < 1.0:
@@ -106,6 +108,6 @@ class DriftConfig:
             raise ValueError(f"margin must lie in [0, 1), not {self.margin}")
         if not self.cost_clip > 1.0:
             raise ValueError(f"cost_clip must be above 1, not {self.cost_clip}")
-        for name in ("sustained_rounds", "baseline_rounds"):
+        for name in ("block_rounds", "sustained_rounds", "baseline_rounds"):
             if not getattr(self, name) >= 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
