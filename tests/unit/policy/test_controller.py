@@ -1,10 +1,10 @@
 """How the rules compose into grants, and what a lane learns from outcomes."""
 
 import dataclasses
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
+from tests.unit.policy.loop import MIDWAY, NOW, Loop, MakeStep
 
 from burstgate_policy.core.config import CoreConfig
 from burstgate_policy.core.controller import Lane
@@ -13,58 +13,17 @@ from burstgate_policy.core.mtp_policy import MtpPolicy
 from burstgate_policy.core.types import (
     BurstOutcome,
     CostCell,
-    Grant,
     LaneCapabilities,
     Mode,
     PolicyKey,
     Reason,
-    Situation,
     State,
     StepRecord,
     Verdict,
 )
 from burstgate_policy.core.verdict_config import VerdictConfig
 
-MakeStep = Callable[..., StepRecord]
-NOW = 1_800_000_000.0
 SEED = CoreConfig(verdict=VerdictConfig.seed())
-MIDWAY = Situation(width=1, depth_tokens=100, min_emitted_tokens=50, eligible=True, max_draft_width=0)
-
-
-class Loop:
-    """A decode loop around one lane: it runs each grant and reports it."""
-
-    def __init__(self, lane: Lane, make_step: MakeStep, *, round_ms: float, accepted: int) -> None:
-        self.lane = lane
-        self.make_step = make_step
-        self.round_ms = round_ms
-        self.accepted = accepted
-        self.sequence: Iterator[int] = itertools.count(1)
-
-    def report(self, *steps: StepRecord) -> None:
-        self.lane.observe(BurstOutcome("", next(self.sequence), steps, 0), NOW)
-
-    def burst(self, situation: Situation = MIDWAY) -> Grant:
-        grant = self.lane.decide(situation, NOW)
-        step = self.make_step(
-            grant.mode,
-            draft_width=grant.draft_width,
-            accepted=min(self.accepted, grant.draft_width - 1),
-            draft_ms=0.0,
-            verify_ms=self.round_ms,
-            overhead_ms=0.0,
-            width=situation.width,
-            excluded=grant.mode is Mode.PINNED,
-        )
-        self.report(*[step] * grant.max_steps)
-        return grant
-
-    def until(self, reason: Reason, limit: int = 500) -> Grant:
-        for _ in range(limit):
-            grant = self.burst()
-            if grant.reason is reason:
-                return grant
-        raise AssertionError(f"{reason.name} never came")
 
 
 @pytest.fixture

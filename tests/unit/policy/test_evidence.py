@@ -4,11 +4,14 @@ import dataclasses
 import math
 import random
 import statistics
+from collections.abc import Callable
 
 import pytest
 
 from burstgate_policy.core.evidence import traffic_kinds, weigh
 from burstgate_policy.core.profile import Profile, ProfileSample
+from burstgate_policy.core.profiled_burst import ProfiledBurst
+from burstgate_policy.core.types import Mode, StepRecord
 from burstgate_policy.core.verdict_config import VerdictConfig
 
 CONFIG = VerdictConfig()
@@ -30,6 +33,7 @@ def burst(
         emitted=emitted,
         proposed=proposed * rounds,
         accepted=emitted - rounds,
+        tried=(proposed - 1) * rounds,
         draft_ms=0.0,
         verify_ms=round_ms * rounds,
         overhead_ms=0.0,
@@ -127,12 +131,24 @@ def test_kinds_of_traffic_differ_in_acceptance_or_depth() -> None:
 
     assert kinds() == 0
     assert kinds(burst(3.0), burst(3.0)) == 1
-    assert kinds(burst(3.0), burst(3.5), burst(4.0)) == 1  # within a third: rates 0.4 to 0.6
+    assert kinds(burst(3.0), burst(3.5), burst(4.0)) == 1  # shares 0.5 to 0.75
     assert kinds(burst(1.5), burst(4.0)) == 2
     assert kinds(burst(1.0), burst(3.0), burst(6.0)) == 3
     assert kinds(burst(depth_tokens=100), burst(depth_tokens=511)) == 1
     assert kinds(burst(depth_tokens=511), burst(depth_tokens=512)) == 2
     assert kinds(burst(depth_tokens=1024), burst(depth_tokens=2047), burst(depth_tokens=2048)) == 2
+
+
+def test_one_text_drafted_at_two_widths_is_one_kind(make_step: Callable[..., StepRecord]) -> None:
+    """One draft in two is kept: at K=2 that is half of those proposed, at K=8 a seventh."""
+    bursts = []
+    for draft_width in (2, 8):
+        sums = ProfiledBurst()
+        for kept in (0, 1, 0, 1, 0, 1, 0, 1) if draft_width == 2 else (0, 0, 1, 3, 0, 1, 0, 2):
+            sums.add_round(make_step(Mode.PROBE_SPECULATIVE, draft_width=draft_width, accepted=kept))
+        bursts.append(sums.sample())
+    assert [burst.accepted / burst.tried for burst in bursts] == [0.5, 7 / 15]
+    assert traffic_kinds(profile(*bursts), CONFIG) == 1
 
 
 def test_an_acceptance_that_is_the_same_at_two_depths_is_counted_at_both() -> None:

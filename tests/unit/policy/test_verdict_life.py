@@ -53,6 +53,7 @@ def burst(
         emitted=round(2.0 * speedup * rounds * 1000),
         proposed=1000,
         accepted=round(1000 * rate),
+        tried=1000,
         draft_ms=0.0,
         verify_ms=120.0 * rounds,
         overhead_ms=0.0,
@@ -230,6 +231,9 @@ def test_a_challenge_without_usable_times_leaves_the_verdict_and_its_evidence(ke
 def test_a_clock_that_jumps_back_does_not_park_a_verdict(key: PolicyKey) -> None:
     policy = start(key)
     record(policy, two_kinds(0.5, 0.5, 0.5, 0.5))
+    stage = policy.stage
+    policy.advance(T0 - 3600.0)
+    assert policy.stage == stage
     policy.advance(T0 - 1e9)
     assert isinstance(policy.stage, Profiling)
 

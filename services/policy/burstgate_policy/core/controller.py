@@ -54,9 +54,9 @@ class Lane:
         self._campaign = policy.campaign
         self._burst = ProfiledBurst()
         self._claimed_probe_steps: int | None = None
-        self._rounds = 0
+        self._measured_steps = 0
         self._asked_at: tuple[int, int] | None = None
-        """Steps and rounds seen when rounds were last asked for to be measured; None if they were not."""
+        """All steps and measured steps seen when the last grant asked to measure; None if it did not."""
         self._choice: DepthChoice | None = None
         self._consulted: Consulted | None = None
         self._last_sequence = 0
@@ -96,7 +96,7 @@ class Lane:
         policy = self._policy
         policy.advance(now_s)
         self._join_campaign()
-        self._note_rounds_not_run(now_s)
+        self._note_not_measured(now_s)
         self._choice = None
         stage, pin = policy.stage, policy.active_pin(now_s)
         probing = self._gate.probing
@@ -228,10 +228,13 @@ class Lane:
         if self._claimed_probe_steps is None:
             self._claimed_probe_steps = self._policy.claim_probe_steps(self._config.verdict.probe_steps)
         # Asked again only if no step came back: the last of them may still be running.
-        return self._claimed_probe_steps if self._burst.plain_steps == 0 else 0
+        if self._claimed_probe_steps == 0 or self._burst.plain_steps > 0:
+            return 0
+        self._asked_at = self.steps, self._measured_steps
+        return self._claimed_probe_steps
 
     def _measured_rounds(self, choice: DepthChoice, reason: Reason, explanation: str, rounds: int) -> Grant:
-        self._asked_at = self.steps, self._rounds
+        self._asked_at = self.steps, self._measured_steps
         return self._rounds_grant(choice, reason, explanation, Mode.PROBE_SPECULATIVE, rounds)
 
     def _by_gate(self, situation: Situation) -> Grant:
@@ -285,18 +288,16 @@ class Lane:
             self._claimed_probe_steps = None
             self._asked_at = None
 
-    def _note_rounds_not_run(self, now_s: float) -> None:
-        """Tells the policy of a burst that should have measured rounds and came back without one."""
+    def _note_not_measured(self, now_s: float) -> None:
+        """Tells the policy of a burst that was asked to measure and came back without a measured step."""
         asked_at, self._asked_at = self._asked_at, None
-        if asked_at is not None and self.steps > asked_at[0] and self._rounds == asked_at[1]:
+        if asked_at is not None and self.steps > asked_at[0] and self._measured_steps == asked_at[1]:
             self._policy.note_no_round(NoRound.NOT_RUN, now_s)
 
     def _replay(self, step: StepRecord, now_s: float) -> None:
         mode = step.mode
         speculates = mode.speculates
         self._depth.observe(step)
-        if speculates:
-            self._rounds += 1
         if step.excluded or mode is Mode.PINNED or mode is Mode.UNSPECIFIED:
             return
         gate = self._gate
@@ -319,6 +320,7 @@ class Lane:
 
     def _replay_profiled(self, step: StepRecord, now_s: float, *, speculates: bool) -> None:
         self._join_campaign()
+        self._measured_steps += 1
         burst = self._burst
         if not speculates:
             burst.add_plain(step)

@@ -71,16 +71,18 @@ def weigh(profile: Profile, config: VerdictConfig) -> Weighed:
 
 
 def traffic_kinds(profile: Profile, config: VerdictConfig) -> int:
-    """Distinguishable kinds of traffic: all that the core sees of a text is its acceptance and depth.
+    """Distinguishable kinds of traffic: all that the core sees of a text is how well it drafts, and its depth.
 
-    Bursts whose depths lie in different doublings are of different kinds. Within one doubling, sorted by
-    acceptance rate, a new kind starts where the rate is more than a band above the lowest of its kind; so
-    rates on both sides of some fixed line are not told apart by the line.
+    Bursts whose depths lie in different doublings are of different kinds. Within one doubling, sorted by the
+    share of kept drafts among those looked at, a new kind starts where that share is more than a band above
+    the lowest of its kind; so bursts on both sides of some fixed line are not told apart by the line. Drafts
+    behind the first that a row refused were not looked at: counting them would make one text drafted at two
+    widths look like two.
     """
     kinds = 0
     by_depth: dict[int, list[float]] = {}
     for burst in profile.bursts:
-        rate = min(burst.accepted / burst.proposed, 1.0) if burst.proposed > 0 else 0.0
+        rate = min(burst.accepted / burst.tried, 1.0) if burst.tried > 0 else 0.0
         by_depth.setdefault(depth_bucket(burst.depth_tokens, config), []).append(rate)
     for rates in by_depth.values():
         lowest = -math.inf

@@ -30,6 +30,8 @@ class ProfileSample:
     """Everything else the rounds cost; a verdict must charge a round for all of it."""
     plain_step_ms: float | None
     """Mean of the burst's plain probe steps; None when it had none."""
+    tried: int = 0
+    """Drafts that were looked at: those kept, and of each row the first that was not."""
     plain_steps: int = 0
     width: int = 1
     """Most rows of a round."""

@@ -203,8 +203,12 @@ def _put_off(held: Settled, wait_s: float, now_s: float, config: VerdictConfig) 
 
 
 def _due(at_s: float, now_s: float, longest_s: float) -> bool:
-    """Whether an instant has come; one further ahead than any wait was set before the clock jumped back."""
-    return now_s >= at_s or at_s - now_s > longest_s
+    """Whether an instant has come.
+
+    One twice as far ahead as the longest wait was set before the clock jumped back by that much; a clock
+    that is put right by less only lengthens the wait.
+    """
+    return now_s >= at_s or at_s - now_s > 2.0 * longest_s
 
 
 def _first_wait_s(config: VerdictConfig, *, weak: bool) -> float:

@@ -11,7 +11,7 @@ class NoRound(enum.Enum):
 
     INELIGIBLE = "had a row that may not speculate"
     NO_ROOM = "had answers too short to leave room for a draft"
-    NOT_RUN = "were asked for rounds and ran none"
+    NOT_RUN = "were asked to measure and ran something else"
 
 
 class Starvation:

@@ -19,9 +19,9 @@ class VerdictConfig:
     """Kinds of traffic before a verdict: four bursts of one odd prompt are one observation."""
     patience_samples: int = 8
     """Bursts after which a single kind of traffic settles too: many lanes only ever see one."""
-    kind_band: float = 1.0 / 3.0
-    """Acceptance rates further apart than this are two kinds of traffic: chance moves the rate of eight
-    rounds by a tenth, another sort of text by half."""
+    kind_band: float = 0.4
+    """Shares of kept drafts further apart than this are two kinds of traffic: chance moves the share of
+    eight rounds by a tenth, lists and prose differ by half."""
     kind_depth_floor_tokens: int = 512
     """Contexts below this cost the same; above it every doubling is another kind of traffic."""
     enable_at: float = 1.5
