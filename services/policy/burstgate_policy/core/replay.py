@@ -8,7 +8,9 @@ that it learns from its own history, not from the recorded one. What would have 
   latest recorded round stands in; before any round nothing is credited.
 * A plain step emits one token a row.
 * A step that is decided as it was recorded takes the recorded time. Any other takes what the lane's cost
-  table says, corrected by every recorded step so far; without a table, the recorded time.
+  table says, times the median factor by which the trace's steps of that draft width (or of any, where
+  there are none) missed the table. Without a table it takes the median time of that draft width, or the
+  recorded time.
 * A decision that emits fewer or more tokens than the record takes proportionally more or fewer steps, so
   that recorded and replayed time are for the same tokens.
 
@@ -17,14 +19,15 @@ answer.
 """
 
 import math
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from burstgate_policy.core.config import CoreConfig
 from burstgate_policy.core.controller import Lane
+from burstgate_policy.core.costs import CostTable
 from burstgate_policy.core.hint import Hint
 from burstgate_policy.core.mtp_policy import MtpPolicy
-from burstgate_policy.core.round_costs import RoundCosts
 from burstgate_policy.core.static_gate import static_gate
 from burstgate_policy.core.types import (
     BurstOutcome,
@@ -74,11 +77,12 @@ def replay(
         now_s=start_s,
     )
     lane = Lane(policy, capabilities, costs, config)
-    past = _Past(RoundCosts(cap=key.draft_width, costs=costs, config=config.depth))
+    trace = tuple(_steps(outcomes))
+    past = _Past(_Costs(costs, trace, cap=key.draft_width))
     steps: list[ReplayedStep] = []
     recorded_ms = replayed_ms = 0.0
     tokens, now_s, grants = 0, start_s, _Grants(lane, config)
-    for sequence, recorded in enumerate(_steps(outcomes), start=1):
+    for sequence, recorded in enumerate(trace, start=1):
         past.take(recorded)
         grant = grants.covering(recorded, now_s)
         step = past.as_granted(recorded, grant)
@@ -127,14 +131,13 @@ class _Grants:
 
 
 class _Past:
-    """What the trace has shown so far: costs, and how much the latest round kept."""
+    """What another decision would have brought, from what the trace shows."""
 
-    def __init__(self, costs: RoundCosts) -> None:
+    def __init__(self, costs: "_Costs") -> None:
         self._costs = costs
         self._latest: StepRecord | None = None
 
     def take(self, recorded: StepRecord) -> None:
-        self._costs.observe(recorded)
         if recorded.mode.speculates:
             self._latest = recorded
 
@@ -151,8 +154,7 @@ class _Past:
             verify_ms, overhead_ms = recorded.verify_ms, recorded.overhead_ms
             emitted = recorded.emitted
         else:
-            step_ms = self._costs.step_ms(width, recorded.depth_tokens, draft_width)
-            wall_ms = verify_ms = recorded.wall_ms if step_ms is None else step_ms
+            wall_ms = verify_ms = self._costs.step_ms(recorded, draft_width)
             draft_ms = overhead_ms = 0.0
             emitted = width + sum(accepted)
         return StepRecord(
@@ -178,6 +180,44 @@ class _Past:
         known_width = max(known.width, 1)
         kept = [min(rows, known_width) * width // known_width for rows in known.accepted_by_position]
         return tuple((kept + [0] * draft_width)[: draft_width - 1])
+
+
+class _Costs:
+    """The cost table of a lane, corrected by a whole trace."""
+
+    def __init__(self, cells: Iterable[CostCell], trace: Iterable[StepRecord], *, cap: int) -> None:
+        self._table = CostTable(cells)
+        self._cap = max(cap, 1)
+        self._curves: dict[tuple[int, int], tuple[float, ...] | None] = {}
+        times_ms: dict[int, list[float]] = {}
+        factors: dict[int, list[float]] = {}
+        for step in trace:
+            step_ms, draft_width = _time_ms(step.wall_ms), max(step.draft_width, 1)
+            if step_ms > 0.0:
+                times_ms.setdefault(draft_width, []).append(step_ms)
+                table_ms = self._table_ms(step, draft_width)
+                if table_ms:
+                    factors.setdefault(draft_width, []).append(step_ms / table_ms)
+        self._times_ms = {draft_width: statistics.median(each) for draft_width, each in times_ms.items()}
+        self._factors = {draft_width: statistics.median(each) for draft_width, each in factors.items()}
+        every = [factor for each in factors.values() for factor in each]
+        self._factor = statistics.median(every) if every else 1.0
+
+    def step_ms(self, recorded: StepRecord, draft_width: int) -> float:
+        """What a step of another draft width would have taken in place of a recorded one."""
+        table_ms = self._table_ms(recorded, draft_width)
+        if table_ms is None:
+            return self._times_ms.get(draft_width, recorded.wall_ms)
+        return table_ms * self._factors.get(draft_width, self._factor)
+
+    def _table_ms(self, step: StepRecord, draft_width: int) -> float | None:
+        place = step.width, step.depth_tokens.bit_length()
+        if place not in self._curves:
+            self._curves[place] = self._table.curve(
+                width=step.width, depth_tokens=step.depth_tokens, max_draft_width=self._cap
+            )
+        curve = self._curves[place]
+        return None if curve is None else curve[min(draft_width, self._cap)]
 
 
 def _time_ms(value: float) -> float:

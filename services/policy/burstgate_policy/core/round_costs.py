@@ -53,13 +53,6 @@ class RoundCosts:
         shared = math.exp(bucket.shared)
         return {k: curve[k] * shared * (math.exp(own[k]) if own[k] else 1.0) for k in range(2, max_draft_width + 1)}
 
-    def step_ms(self, width: int, depth_tokens: int, draft_width: int) -> float | None:
-        """Cost of one step, plain (draft width 1) or a round; None without a table for a width that never ran."""
-        draft_width = min(max(draft_width, 1), self._cap)
-        bucket, curve = self._place(width, depth_tokens)
-        base_ms = bucket.first_ms.get(draft_width) if curve is None else curve[draft_width]
-        return None if base_ms is None else base_ms * math.exp(bucket.shared + bucket.own[draft_width])
-
     def _place(self, width: int, depth_tokens: int) -> tuple["_Bucket", tuple[float, ...] | None]:
         """The corrections of a batch width, and what the table says at a depth if there is one."""
         key = width, depth_tokens.bit_length()
