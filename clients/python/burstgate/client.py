@@ -7,7 +7,7 @@ at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from types import MappingProxyType, TracebackType
 from typing import Any, Protocol, Self
 
