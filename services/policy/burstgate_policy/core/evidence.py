@@ -145,4 +145,4 @@ def _spread(profile: Profile) -> float:
 
 
 def _number(value: float) -> float:
-    return value if math.isfinite(value) else 0.0
+    return value if math.isfinite(value) and value > 0.0 else 0.0

@@ -133,13 +133,14 @@ class MtpPolicy:
         if own is not None and not own.starved_because and (hint.settled_at_s or 0.0) <= own.settled_at_s:
             return False
         self._to_persist, self._drift = False, None
+        self._starvation.reset()
         self._change(stages.from_hint(hint, now_s, self._config.verdict))
         return True
 
     def record(self, sample: ProfileSample, now_s: float) -> None:
         """Takes a profiled burst; the last one needed settles, confirms or overturns the verdict."""
         if sample.rounds >= 1:
-            self._starvation.reset()
+            self.note_measurable()
         match self._stage:
             case Profiling(profile, held, why):
                 profile = self._grown(profile, sample, now_s)
@@ -179,6 +180,8 @@ class MtpPolicy:
     def note_measurable(self) -> None:
         """A round is being measured: profiling does not starve."""
         if self._starvation.total:
+            if self._starvation.total >= self._starved_from():
+                self.version += 1
             self._starvation.reset()
 
     def claim_probe_steps(self, wanted: int) -> int:
