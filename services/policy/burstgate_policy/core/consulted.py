@@ -51,6 +51,8 @@ class Consulted:
     stage: Stage
     pin: Pin | None
     choice: DepthChoice | None
+    ruling: tuple[Verdict, str] | None
+    """The verdict that ruled and why; None where none was asked."""
     plain_tps: float | None
     speculative_tps: float | None
     probing: bool
@@ -95,9 +97,8 @@ def _order(seen: Consulted) -> list[str]:
     order = ["drafter", "force", "pin", "adaptive"]
     if isinstance(stage, Static):
         return [*order, "eligibility"]
-    ruling = stage.held if isinstance(stage, Profiling) else stage
     measuring = isinstance(stage, Profiling) or stage.challenge is not None
-    if ruling is not None and ruling.verdict is Verdict.DECLINE:
+    if seen.ruling is not None and seen.ruling[0] is Verdict.DECLINE:
         # A decided measurement ends the list; otherwise the verdict had the last word.
         passed_on = seen.grant.reason is Reason.VERDICT_DECLINED
         return [*order, *(["eligibility", "measurement"] if measuring else []), *(["verdict"] if passed_on else [])]
@@ -141,9 +142,10 @@ def _adaptive(view: _View) -> _Said:
 def _verdict(view: _View) -> _Said:
     stage, config = view.seen.stage, view.config.verdict
     numbers = {"enable_at": config.enable_at, "decline_at": config.decline_at}
+    ruling = view.seen.ruling
     if isinstance(stage, Settled):
         numbers |= _settled(stage)
-        return numbers, stage.explanation
+        return numbers, stage.explanation if ruling is None else ruling[1]
     if isinstance(stage, Profiling) and stage.held is not None:
         numbers |= _settled(stage.held)
         return numbers, f"{stages.answer(stage.held.verdict)} for now: {stage.why}"

@@ -58,6 +58,7 @@ class Lane:
         self._asked_at: tuple[int, int] | None = None
         """All steps and measured steps seen when the last grant asked to measure; None if it did not."""
         self._choice: DepthChoice | None = None
+        self._ruling: tuple[Verdict, str] | None = None
         self._consulted: Consulted | None = None
         self._last_sequence = 0
         self.last_grant: Grant | None = None
@@ -97,7 +98,7 @@ class Lane:
         policy.advance(now_s)
         self._join_campaign()
         self._note_not_measured(now_s)
-        self._choice = None
+        self._choice, self._ruling = None, None
         stage, pin = policy.stage, policy.active_pin(now_s)
         probing = self._gate.probing
         grant = self._without_draft() or self._by_rules(situation, stage, pin, now_s)
@@ -107,6 +108,7 @@ class Lane:
             stage=stage,
             pin=pin,
             choice=self._choice,
+            ruling=self._ruling,
             plain_tps=self.plain_tokens_per_second,
             speculative_tps=self.speculative_tokens_per_second,
             probing=probing,
@@ -161,8 +163,9 @@ class Lane:
                 if settled.challenge is not None:
                     reasons, why = (Reason.RECHALLENGE, Reason.RECHALLENGE), "the verdict is challenged"
                     return self._measure_in_passing(situation, settled, settled.challenge, why, reasons, now_s)
-                if settled.verdict is Verdict.DECLINE:
-                    return self._plain(Reason.VERDICT_DECLINED, settled.explanation)
+                verdict, why = self._rule(settled, situation, now_s)
+                if verdict is Verdict.DECLINE:
+                    return self._plain(Reason.VERDICT_DECLINED, why)
                 return self._ineligible(situation) or self._by_gate(situation)
 
     def _on_or_off(self, situation: Situation, on: bool, reasons: tuple[Reason, Reason], why: str) -> Grant:
@@ -173,7 +176,7 @@ class Lane:
     def _measure_in_passing(
         self,
         situation: Situation,
-        verdict: Settled,
+        settled: Settled,
         profile: Profile,
         why: str,
         reasons: tuple[Reason, Reason],
@@ -181,11 +184,12 @@ class Lane:
     ) -> Grant:
         """Runs as the verdict says and measures besides: only what would not run anyway is asked for."""
         config, burst = self._config.verdict, self._burst
+        verdict, ruling = self._rule(settled, situation, now_s)
         unmeasurable = self._cannot_measure(situation, now_s)
-        if verdict.verdict is Verdict.DECLINE:
+        if verdict is Verdict.DECLINE:
             # Rounds in between; the plain steps around them are the ones to compare with.
             if unmeasurable or (burst.rounds == 0 and burst.plain_steps < config.rest_steps):
-                return self._plain(Reason.VERDICT_DECLINED, verdict.explanation)
+                return self._plain(Reason.VERDICT_DECLINED, ruling)
             choice = self._choose(situation)
             rounds = config.rounds - burst.rounds
             explanation = explain.passing_rounds(why, rounds, profile.samples, config.samples_required, choice)
@@ -197,6 +201,10 @@ class Lane:
             explanation = explain.passing_plain(why, steps, profile.samples, config.samples_required)
             return self._plain(reasons[0], explanation, Mode.PROBE_PLAIN, steps)
         return self._by_gate(situation)
+
+    def _rule(self, settled: Settled, situation: Situation, now_s: float) -> tuple[Verdict, str]:
+        ruling = self._ruling = self._policy.ruling(settled, situation, now_s)
+        return ruling
 
     def _cannot_measure(self, situation: Situation, now_s: float) -> Grant | None:
         """As _ineligible, where a round is wanted for a measurement: the policy is told that it did not run."""

@@ -13,10 +13,11 @@ from burstgate_policy.core.config import CoreConfig
 from burstgate_policy.core.drift import DriftWatch
 from burstgate_policy.core.evidence import traffic_kinds, weigh
 from burstgate_policy.core.hint import Hint
+from burstgate_policy.core.places import Places
 from burstgate_policy.core.profile import Profile, ProfileSample
 from burstgate_policy.core.stages import Forced, Profiling, Settled, Stage, Static
 from burstgate_policy.core.starvation import NoRound, Starvation
-from burstgate_policy.core.types import Evidence, Pin, PolicyKey, Snapshot, State, StepRecord, Verdict
+from burstgate_policy.core.types import Evidence, Pin, PolicyKey, Situation, Snapshot, State, StepRecord, Verdict
 
 
 class MtpPolicy:
@@ -26,6 +27,7 @@ class MtpPolicy:
         "_config",
         "_drift",
         "_pin",
+        "_places",
         "_probe_steps_left",
         "_stage",
         "_starvation",
@@ -51,6 +53,7 @@ class MtpPolicy:
         self._to_persist = False
         self._drift: DriftWatch | None = None
         self._starvation = Starvation()
+        self._places = Places(static_default=static_default, config=config.verdict)
         self._probe_steps_left = self._probe_steps()
 
     @classmethod
@@ -101,6 +104,13 @@ class MtpPolicy:
         pin = self._pin
         return None if pin is None or (pin.expires_at is not None and now_s >= pin.expires_at) else pin
 
+    def ruling(self, settled: Settled, situation: Situation, now_s: float) -> tuple[Verdict, str]:
+        """What rules a situation and why: its own batch width and depth if they know enough, else the verdict."""
+        place = self._places.verdict(situation, now_s)
+        if place is None or place.verdict is settled.verdict:
+            return settled.verdict, settled.explanation
+        return place.verdict, f"at this batch width and depth {place.explanation}, whatever the pairing does elsewhere"
+
     def pin(self, pin: Pin) -> None:
         """Takes a person's decision; it replaces an earlier one and rules above all but an operator's force."""
         self._pin = pin
@@ -118,6 +128,7 @@ class MtpPolicy:
         """Forgets what was measured: the pairing is profiled again. Force, pin and static gate stay."""
         if not isinstance(self._stage, Forced | Static):
             self._to_persist = False
+            self._places.clear()
             self._begin(Profiling(Profile()))
 
     def adopt(self, hint: Hint, now_s: float) -> bool:
@@ -143,10 +154,12 @@ class MtpPolicy:
             self.note_measurable()
         match self._stage:
             case Profiling(profile, held, why):
+                self._places.add(sample, now_s)
                 profile = self._grown(profile, sample, now_s)
                 if not self._settle_if_enough(profile, held, now_s):
                     self._change(Profiling(profile, held, why))
             case Settled(challenge=Profile() as profile) as settled:
+                self._places.add(sample, now_s)
                 profile = self._grown(profile, sample, now_s)
                 if not self._settle_if_enough(profile, settled, now_s):
                     self._change(replace(settled, challenge=profile))
@@ -160,6 +173,7 @@ class MtpPolicy:
             return
         drifted = drift.note(step)
         if drifted:
+            self._places.clear()
             self._begin(Profiling(Profile(), stage, drifted))
 
     def note_no_round(self, why: NoRound, now_s: float) -> None:
@@ -243,6 +257,7 @@ class MtpPolicy:
                 speedup, from_hint, explanation = settled.speedup, settled.from_hint, settled.explanation
                 expires_at, rechallenge_at = settled.expires_at_s, settled.rechallenge_at_s
                 starved_because = starved_because or settled.starved_because
+                explanation = "; ".join([explanation, *self._places.unlike(verdict, now_s)])
                 if settled.challenge is not None:
                     explanation += f"; being challenged, {self._progress(settled.challenge)}"
         pin = self.active_pin(now_s)
@@ -281,6 +296,11 @@ class MtpPolicy:
         self._change(settled)
         if settled.evidence is None or (held is not None and settled.evidence is held.evidence):
             return True  # The times were unusable: nothing new is known.
+        if held is not None and settled.verdict is not held.verdict:
+            # What overturned the verdict is not to be weighed against what it overturned.
+            self._places.clear()
+            for burst in profile.bursts:
+                self._places.add(burst, now_s)
         self._drift = None
         if settled.verdict is Verdict.ENABLE:
             self._drift = DriftWatch(profile.bursts, settled.evidence, self._config.drift, config)

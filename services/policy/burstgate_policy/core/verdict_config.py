@@ -24,6 +24,8 @@ class VerdictConfig:
     eight rounds by a tenth, lists and prose differ by half."""
     kind_depth_floor_tokens: int = 512
     """Contexts below this cost the same; above it every doubling is another kind of traffic."""
+    places_kept: int = 16
+    """Batch widths and depths with evidence of their own: more than a lane visits in a week."""
     enable_at: float = 1.5
     """Measured speed-up from which speculation is on whatever the static gate says."""
     decline_at: float = 1.0
