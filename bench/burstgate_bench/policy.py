@@ -161,6 +161,7 @@ def _servicer() -> Any:
     from burstgate_policy.config import PolicySettings
     from burstgate_policy.hints.files import FileHintStore
     from burstgate_policy.hints.ledger import HintLedger
+    from burstgate_policy.lane_directory import LaneDirectory
     from burstgate_policy.lanes import LaneTable
     from burstgate_policy.pairings import Pairings
     from burstgate_policy.servicer import PolicyServicer
@@ -172,7 +173,8 @@ def _servicer() -> Any:
     ids = itertools.count(1)
     lanes = LaneTable(clock=time.monotonic, new_id=lambda: f"{next(ids):032x}", max_lanes=256, ttl_s=900)
     ledger = HintLedger(FileHintStore(None), clock=time.time, refresh_s=5.0)
-    return PolicyServicer(settings, lanes, Pairings(settings, lanes, ledger, clock=time.time), clock=time.time)
+    pairings = Pairings(settings, lanes, ledger, clock=time.time)
+    return PolicyServicer(settings, lanes, pairings, LaneDirectory(None, ttl_s=900), clock=time.time)
 
 
 # --- over the wire

@@ -202,7 +202,7 @@ class PolicyAdminServicer(admin_pb2_grpc.PolicyAdminServiceServicer):
         """Replays a trace on a thread, so that grants are given meanwhile."""
         admin_validation.check_replay(request)
         settings = admin_validation.replay_settings(request, self._settings)
-        return await asyncio.to_thread(_replayed, request, settings, self._clock())
+        return await asyncio.to_thread(_replayed, request, settings)
 
     def end_streams(self) -> None:
         """Ends every watch, so that a drain need not wait for its client."""
@@ -272,9 +272,8 @@ def _read(hint: str) -> HintDocument | str:
         return str(error)
 
 
-def _replayed(
-    request: admin_pb2.ReplayTraceRequest, settings: PolicySettings, now_s: float
-) -> admin_pb2.ReplayTraceResponse:
+def _replayed(request: admin_pb2.ReplayTraceRequest, settings: PolicySettings) -> admin_pb2.ReplayTraceResponse:
+    """Times of the answer count from the beginning of the trace, so that the same trace gives the same answer."""
     lane = request.lane
     result: Replay = replay(
         key=convert.key_from_proto(lane.key),
@@ -284,7 +283,6 @@ def _replayed(
         config=settings.core_config(),
         force=settings.mtp_force,
         adaptive=settings.mtp_adaptive,
-        start_s=now_s,
     )
     return admin_pb2.ReplayTraceResponse(
         steps=map(convert.replayed_step_to_proto, result.steps),

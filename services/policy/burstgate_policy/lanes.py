@@ -23,6 +23,8 @@ class LaneEntry:
     """An open lane."""
 
     lane_id: str
+    local_id: str
+    """The lane's id, or one of its own where the lane was opened elsewhere: both grant under it."""
     instance_id: str
     lane: Lane
     used_s: float
@@ -31,7 +33,7 @@ class LaneEntry:
     @property
     def last_grant_id(self) -> str:
         """Id of the last grant: the lane's and the grant's number on it."""
-        return f"{self.lane_id}:{self.lane.grants}"
+        return f"{self.local_id}:{self.lane.grants}"
 
 
 class LaneTable:
@@ -78,13 +80,24 @@ class LaneTable:
             retry_after_ms=max(free_in_ms, _LEAST_RETRY_MS),
         )
 
-    def open(self, policy: MtpPolicy, instance_id: str, make_lane: Callable[[MtpPolicy], Lane]) -> LaneEntry:
-        """Opens a lane; if its pairing is already known, the known policy rules it, not the one given."""
+    def open(
+        self,
+        policy: MtpPolicy,
+        instance_id: str,
+        make_lane: Callable[[MtpPolicy], Lane],
+        *,
+        lane_id: str | None = None,
+    ) -> LaneEntry:
+        """Opens a lane; if its pairing is already known, the known policy rules it, not the one given.
+
+        With an id it is a lane that was opened on another replica and is served here as well.
+        """
         self.check_room()
         key_hash = policy.key.hash
         policy = self._policies.pop(key_hash, policy)
         self._policies[key_hash] = policy
-        entry = LaneEntry(self._new_id(), instance_id, make_lane(policy), self._clock())
+        new_id = self._new_id()
+        entry = LaneEntry(lane_id or new_id, new_id, instance_id, make_lane(policy), self._clock())
         self._lanes[entry.lane_id] = entry
         self._forget_pairings()
         return entry

@@ -16,6 +16,7 @@ from burstgate_policy.hints.files import FileHintStore
 from burstgate_policy.hints.ledger import HintLedger
 from burstgate_policy.hints.redis import RedisHintStore
 from burstgate_policy.hints.store import HintStore
+from burstgate_policy.lane_directory import LaneDirectory
 from burstgate_policy.lanes import LaneTable
 from burstgate_policy.pairings import Pairings
 from burstgate_policy.servicer import PolicyServicer
@@ -46,7 +47,8 @@ async def serve(settings: PolicySettings) -> bool:
     store = _hint_store(settings)
     ledger = HintLedger(store, clock=time.time, refresh_s=settings.hint_refresh_s)
     pairings = Pairings(settings, lanes, ledger, clock=time.time)
-    policy = PolicyServicer(settings, lanes, pairings, clock=time.time)
+    directory = LaneDirectory(store if isinstance(store, RedisHintStore) else None, ttl_s=settings.lane_ttl_s)
+    policy = PolicyServicer(settings, lanes, pairings, directory, clock=time.time)
     feed = VerdictFeed(pairings, clock=time.monotonic, epoch=uuid.uuid4().hex[:8])
     admin = PolicyAdminServicer(settings, lanes, pairings, feed, clock=time.time)
 

@@ -1,6 +1,6 @@
 """The RPCs of the hot path: a message in, a decision of the core, a message out.
 
-Nothing here decides. Between a request and its grant there is no await, so that requests of one lane
+Nothing here decides. Between finding a lane and its grant there is no await, so that requests of one lane
 are taken one after another, whatever streams or calls they come on. Storage is kept off that path: a
 hint is looked up when a pairing is first opened, and what settles is handed on and not waited for.
 """
@@ -19,6 +19,7 @@ from burstgate_policy.config import PolicySettings
 from burstgate_policy.core.controller import Lane
 from burstgate_policy.core.mtp_policy import MtpPolicy
 from burstgate_policy.core.types import BurstOutcome, Mode, Reason
+from burstgate_policy.lane_directory import LaneDirectory
 from burstgate_policy.lanes import LaneEntry, LaneTable
 from burstgate_policy.pairings import Pairings
 from burstgate_policy.steps import read_outcomes
@@ -43,6 +44,7 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
         settings: PolicySettings,
         lanes: LaneTable,
         pairings: Pairings,
+        directory: LaneDirectory,
         *,
         clock: Callable[[], float],
     ) -> None:
@@ -50,6 +52,7 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
         self._core_config = settings.core_config()
         self._lanes = lanes
         self._pairings = pairings
+        self._directory = directory
         self._clock = clock
         self._log = structlog.get_logger()
         self._streams = _WaitingStreams()
@@ -62,17 +65,8 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
     ) -> policy_pb2.OpenLaneResponse:
         """Registers a lane."""
         validation.check_open_lane(request)
-        self._lanes.check_room()
-        key = convert.key_from_proto(request.key)
-        capabilities = convert.capabilities_from_proto(request.capabilities)
-        costs = convert.costs_from_proto(request.costs)
-        policy = await self._pairings.open(key, capabilities, costs)
-
-        def make_lane(policy: MtpPolicy) -> Lane:
-            return Lane(policy, capabilities, costs, self._core_config)
-
-        entry = self._lanes.open(policy, request.instance_id, make_lane)
-        self._log.info("lane opened", lane_id=entry.lane_id, instance_id=entry.instance_id, pairing=key.display)
+        entry = await self._open(request)
+        await self._directory.put(entry.lane_id, request)
         snapshot = entry.lane.policy.snapshot(self._clock())
         return policy_pb2.OpenLaneResponse(lane_id=entry.lane_id, snapshot=convert.snapshot_to_proto(snapshot))
 
@@ -83,7 +77,10 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
         started = time.perf_counter()
         validation.check_decide(request)
         outcomes = read_outcomes(request.outcomes)
-        grant = self._decide(self._find(request.lane_id), request.situation, outcomes)
+        entry = self._lanes.find(request.lane_id) or await self._find_elsewhere(request.lane_id)
+        if entry is None:
+            raise unknown_lane(request.lane_id)
+        grant = self._decide(entry, request.situation, outcomes)
         _decide_seconds.observe(time.perf_counter() - started)
         return policy_pb2.DecideBurstResponse(grant=grant)
 
@@ -93,7 +90,10 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
         """Takes the outcomes of the end of a busy period."""
         validation.check_lane_id(request.lane_id)
         outcomes = read_outcomes(request.outcomes)
-        self._observe(self._find(request.lane_id).lane, outcomes, self._clock())
+        entry = self._lanes.find(request.lane_id) or await self._find_elsewhere(request.lane_id)
+        if entry is None:
+            raise unknown_lane(request.lane_id)
+        self._observe(entry.lane, outcomes, self._clock())
         return policy_pb2.ReportBurstResponse()
 
     async def StreamBursts(  # noqa: N802
@@ -104,7 +104,7 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
             started = time.perf_counter()
             validation.check_decide(request)
             outcomes = read_outcomes(request.outcomes)
-            entry = self._lanes.find(request.lane_id)
+            entry = self._lanes.find(request.lane_id) or await self._find_elsewhere(request.lane_id)
             if entry is None:
                 yield policy_pb2.StreamBurstsResponse(sequence=request.sequence, unknown_lane=True)
                 continue
@@ -116,11 +116,27 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
         """Ends every stream before its next question, so that a drain need not wait for its client."""
         self._streams.end()
 
-    def _find(self, lane_id: str) -> LaneEntry:
-        entry = self._lanes.find(lane_id)
+    async def _open(self, request: policy_pb2.OpenLaneRequest, lane_id: str | None = None) -> LaneEntry:
+        self._lanes.check_room()
+        key = convert.key_from_proto(request.key)
+        capabilities = convert.capabilities_from_proto(request.capabilities)
+        costs = convert.costs_from_proto(request.costs)
+        policy = await self._pairings.open(key, capabilities, costs)
+
+        def make_lane(policy: MtpPolicy) -> Lane:
+            return Lane(policy, capabilities, costs, self._core_config)
+
+        # Another call may have opened the same lane meanwhile.
+        entry = None if lane_id is None else self._lanes.find(lane_id)
         if entry is None:
-            raise unknown_lane(lane_id)
+            entry = self._lanes.open(policy, request.instance_id, make_lane, lane_id=lane_id)
+            self._log.info("lane opened", lane_id=entry.lane_id, instance_id=entry.instance_id, pairing=key.display)
         return entry
+
+    async def _find_elsewhere(self, lane_id: str) -> LaneEntry | None:
+        """A lane that was opened on another replica, opened here too."""
+        opening = await self._directory.get(lane_id)
+        return None if opening is None else await self._open(opening, lane_id)
 
     def _decide(
         self, entry: LaneEntry, situation: policy_pb2.Situation, outcomes: Sequence[BurstOutcome]

@@ -213,7 +213,7 @@ def test_a_lane_is_written_with_its_numbers_and_without_those_it_has_not() -> No
     config = CoreConfig()
     policy = MtpPolicy.start(key, force=False, adaptive=True, static_default=False, hint=None, config=config, now_s=0.0)
     lane = Lane(policy, types.LaneCapabilities(True, 1, "mtp_head", 0), (), config)
-    entry = LaneEntry("lane", "instance", lane, 0.0)
+    entry = LaneEntry("lane", "lane", "instance", lane, 0.0)
     assert convert.lane_to_proto(entry, fresh_ms=9) == admin_pb2.LaneView(lane_id="lane", instance_id="instance")
     lane.decide(types.Situation(1, 64, 10, True, 0), 0.0)
     written = convert.lane_to_proto(entry, fresh_ms=9)

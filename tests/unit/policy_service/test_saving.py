@@ -16,6 +16,7 @@ from burstgate_policy.config import PolicySettings
 from burstgate_policy.hints.document import HintDocument
 from burstgate_policy.hints.files import FileHintStore
 from burstgate_policy.hints.ledger import HintLedger
+from burstgate_policy.lane_directory import LaneDirectory
 from burstgate_policy.lanes import LaneTable
 from burstgate_policy.pairings import Pairings
 from burstgate_policy.servicer import PolicyServicer
@@ -48,7 +49,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
     store = SlowDisk(tmp_path)
     ledger = HintLedger(store, clock=time.time, refresh_s=5.0)
     pairings = Pairings(settings, lanes, ledger, clock=time.time)
-    servicer = PolicyServicer(settings, lanes, pairings, clock=time.time)
+    servicer = PolicyServicer(settings, lanes, pairings, LaneDirectory(None, ttl_s=60), clock=time.time)
     server = grpc.aio.server()
     policy_pb2_grpc.add_PolicyServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port("127.0.0.1:0")

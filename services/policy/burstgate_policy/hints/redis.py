@@ -7,6 +7,7 @@ lose an acknowledged write in a failover: the services' memories are what it is 
 """
 
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -30,6 +31,7 @@ _T = TypeVar("_T")
 _TAG: Final = "{burstgate}"
 _CHANGES: Final = f"{_TAG}:changes"
 _SEQUENCE: Final = f"{_TAG}:sequence"
+_EPOCH: Final = f"{_TAG}:epoch"
 _PAGE = 256
 
 # The lists of names and of values come as KEYS and ARGV, as in every Redis script.
@@ -84,6 +86,7 @@ class RedisHintStore:
         self._forget_if_gone = self._redis.register_script(_FORGET_IF_GONE)
         self._clock = clock
         self._seen = 0
+        self._epoch: bytes | None = None
         self.name = _name(pool.connection_kwargs)
 
     def load(self, key_hash: str) -> HintLoad:
@@ -103,6 +106,15 @@ class RedisHintStore:
         """The documents that changed since the last call, in the order of their changes."""
         return self._guarded(self._changes)
 
+    def put_lane(self, lane_id: str, opening: bytes, *, ttl_s: float) -> None:
+        """Remembers how a lane was opened; raises HintStoreError."""
+        self._guarded(lambda: self._redis.set(_lane(lane_id), opening, px=max(int(ttl_s * 1000), 1)))
+
+    def get_lane(self, lane_id: str) -> bytes | None:
+        """How a lane was opened, on whichever service; raises HintStoreError."""
+        opening: bytes | None = self._guarded(lambda: self._redis.get(_lane(lane_id)))
+        return opening
+
     def close(self) -> None:
         """Closes the connections."""
         self._redis.connection_pool.disconnect()
@@ -117,11 +129,15 @@ class RedisHintStore:
         return self._read(key_hash, revision, content)
 
     def _changes(self) -> HintChanges:
-        newest = int(self._redis.get(_SEQUENCE) or 0)
-        # A server that lost its memory, or another one in its place, counts from the start again.
-        restarted = newest < self._seen
+        self._redis.set(_EPOCH, uuid.uuid4().hex, nx=True)
+        epoch, sequence = self._redis.mget(_EPOCH, _SEQUENCE)
+        newest = int(sequence or 0)
+        # A server that lost its memory, or another one in its place, has another epoch; one that lost its
+        # latest writes in a failover counts on from an earlier number.
+        restarted = self._epoch is not None and (epoch != self._epoch or newest < self._seen)
         if restarted:
             self._seen = 0
+        self._epoch = epoch
         loads: list[HintLoad] = []
         while self._seen < newest:
             page = self._redis.zrangebyscore(
@@ -165,6 +181,10 @@ class RedisHintStore:
 
 def _hint(key_hash: str) -> str:
     return f"{_TAG}:hint:{key_hash}"
+
+
+def _lane(lane_id: str) -> str:
+    return f"{_TAG}:lane:{lane_id}"
 
 
 def _revision(stored: bytes | None) -> int:
