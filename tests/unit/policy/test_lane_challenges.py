@@ -185,6 +185,16 @@ def test_a_loop_that_never_runs_what_it_is_asked_to_starves_as_well(
     assert "were asked to measure and ran something else" in view.starved_because
 
 
+def test_a_round_now_and_then_is_no_starvation(make_loop: MakeLoop, make_step: MakeStep) -> None:
+    loop = make_loop()
+    for _ in range(6):
+        for _ in range(100):
+            loop.burst(NO_ROOM)
+        loop.report(make_step(Mode.PROBE_SPECULATIVE))
+    assert loop.lane.policy.snapshot(loop.now_s).state is State.PROFILING
+    assert loop.lane.policy.snapshot(loop.now_s).starved_because == ""
+
+
 def test_an_idle_lane_does_not_starve(make_loop: MakeLoop) -> None:
     loop = make_loop()
     for _ in range(1000):

@@ -10,7 +10,17 @@ from burstgate_policy.core.controller import Lane
 from burstgate_policy.core.mtp_policy import MtpPolicy
 from burstgate_policy.core.places import Places
 from burstgate_policy.core.profile import ProfileSample
-from burstgate_policy.core.types import CostCell, LaneCapabilities, Mode, PolicyKey, Reason, Situation, Verdict
+from burstgate_policy.core.types import (
+    CostCell,
+    LaneCapabilities,
+    Mode,
+    PolicyKey,
+    Reason,
+    Situation,
+    State,
+    StepRecord,
+    Verdict,
+)
 from burstgate_policy.core.verdict_config import VerdictConfig
 
 CONFIG = VerdictConfig()
@@ -170,18 +180,21 @@ def test_a_place_that_declines_is_measured_again_with_the_pairing(
 def test_what_overturned_a_verdict_is_not_weighed_against_what_it_overturned(policy: MtpPolicy) -> None:
     record(policy, *[burst(0.5)] * 8)
     policy.advance(NOW + 300.0)
-    record(policy, *[burst(2.5)] * 8, now_s=NOW + 300.0)
-    record(policy, *[burst(0.5)] * 8, now_s=NOW + 300.0)
+    # A deep burst makes two kinds of traffic, so that four bursts are enough.
+    record(policy, *[burst(2.5)] * 4, *[burst(2.5, depth_tokens=9000)], now_s=NOW + 300.0)
     assert policy.snapshot(NOW + 300.0).verdict is Verdict.ENABLE
-    policy.advance(NOW + 600.0)
-    record(policy, *[burst(0.5)] * 8, now_s=NOW + 600.0)
-    view = policy.snapshot(NOW + 600.0)
-    assert view.verdict is Verdict.DECLINE
-    assert "at 1 row" not in view.explanation
+    assert verdict(policy._places, at(), NOW + 300.0) is Verdict.ENABLE
 
 
-def test_drift_and_a_reset_forget_the_places(policy: MtpPolicy) -> None:
-    record(policy, *[burst(2.6)] * 4, *[burst(0.9, width=8)] * 4)
+def test_a_reset_and_drift_forget_the_places(policy: MtpPolicy) -> None:
+    bursts = [*[burst(2.6)] * 4, *[burst(0.9, width=8)] * 4]
+    record(policy, *bursts)
     policy.reset()
-    record(policy, *[burst(2.6)] * 8)
-    assert "rows" not in policy.snapshot(NOW).explanation
+    assert verdict(policy._places, at(width=8)) is None
+    record(policy, *bursts)
+    assert verdict(policy._places, at(width=8)) is Verdict.DECLINE
+    dear = StepRecord(Mode.SPECULATIVE, 8, 1, 100, 1, 7, (0,) * 7, 0.0, 900.0, 0.0, 900.0, False)
+    for _ in range(64):
+        policy.note_round(dear, NOW)
+    assert policy.snapshot(NOW).state is State.PROFILING
+    assert verdict(policy._places, at(width=8)) is None

@@ -291,6 +291,10 @@ def test_a_yield_within_the_margin_does_not(key: PolicyKey, tokens: int, round_m
     assert rounds_until_demoted(settled_at_four_tokens(key), round_of(tokens, round_ms)) is None
 
 
+def test_sixty_four_rounds_far_outside_are_what_it_takes(key: PolicyKey) -> None:
+    assert rounds_until_demoted(settled_at_four_tokens(key), round_of(1, 900.0)) == 64
+
+
 def test_a_bad_paragraph_is_not_drift(key: PolicyKey) -> None:
     policy = settled_at_four_tokens(key)
     for _ in range(20):
@@ -435,6 +439,11 @@ def test_a_hint_that_has_expired_rules_only_until_it_is_measured_again(key: Poli
     hint = Hint(key, Verdict.DECLINE, 0.3, 4, settled_at_s=T0 - 8 * 86_400.0, expires_at_s=T0 - 86_400.0)
     view = start(key, hint=hint).snapshot(T0)
     assert (view.state, view.speculation_enabled) == (State.PROFILING, False)
+
+
+def test_a_hint_that_expires_sooner_than_here_does_so(key: PolicyKey) -> None:
+    hint = Hint(key, Verdict.DECLINE, 0.3, 4, settled_at_s=T0 - 60.0, expires_at_s=T0 + 60.0)
+    assert start(key, hint=hint).snapshot(T0).expires_at == T0 + 60.0
 
 
 def test_no_hint_stands_longer_than_a_verdict_may(key: PolicyKey) -> None:

@@ -7,6 +7,7 @@ end with the one that decided; the width of a round is chosen after that. Decide
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from burstgate_policy.core import stages
 from burstgate_policy.core.config import CoreConfig
@@ -42,9 +43,8 @@ _DECIDES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Consulted:
-    """What a decision saw."""
+class Consulted(NamedTuple):
+    """What a decision saw. A tuple, because one is made for every grant and tuples are quickest to make."""
 
     grant: Grant
     situation: Situation
