@@ -116,7 +116,7 @@ class Pairings:
         if policy is not None:
             policy.pin(pin)
         self._ledger.pin(key, StoredPin(**dataclasses.asdict(pin)))
-        self._log.info("verdict pinned", key_hash=key_hash, speculate=speculate, ttl_s=ttl_s)
+        self._log.info("verdict pinned", key_hash=key_hash, speculate=speculate, author=author, ttl_s=ttl_s)
         await self._ledger.synchronise()
 
     async def unpin(self, key_hash: str) -> None:
