@@ -8,6 +8,7 @@ opened and nowhere else.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from burstgate.policy.v1 import policy_pb2
@@ -27,15 +28,18 @@ class SharedOpenings(Protocol):
 
 
 class LaneDirectory:
-    """Openings by lane id; None shares nothing."""
+    """Openings by lane id; None shares nothing, and nothing is asked while the store is said to be away."""
 
-    def __init__(self, shared: SharedOpenings | None, *, ttl_s: float) -> None:
+    def __init__(
+        self, shared: SharedOpenings | None, *, ttl_s: float, away: Callable[[], bool] = lambda: False
+    ) -> None:
         self._shared = shared
         self._ttl_s = ttl_s
+        self._away = away
 
     async def put(self, lane_id: str, request: policy_pb2.OpenLaneRequest) -> None:
         """Shares how a lane was opened; a lane that cannot be shared is served here all the same."""
-        if self._shared is None:
+        if self._shared is None or self._away():
             return
         opening = policy_pb2.OpenLaneRequest(key=request.key, capabilities=request.capabilities, costs=request.costs)
         try:
@@ -45,7 +49,7 @@ class LaneDirectory:
 
     async def get(self, lane_id: str) -> policy_pb2.OpenLaneRequest | None:
         """How a lane was opened elsewhere; None if nobody knows."""
-        if self._shared is None:
+        if self._shared is None or self._away():
             return None
         try:
             opening = await asyncio.to_thread(self._shared.get_lane, lane_id)

@@ -47,7 +47,8 @@ async def serve(settings: PolicySettings) -> bool:
     store = _hint_store(settings)
     ledger = HintLedger(store, clock=time.time, refresh_s=settings.hint_refresh_s)
     pairings = Pairings(settings, lanes, ledger, clock=time.time)
-    directory = LaneDirectory(store if isinstance(store, RedisHintStore) else None, ttl_s=settings.lane_ttl_s)
+    shared = store if isinstance(store, RedisHintStore) else None
+    directory = LaneDirectory(shared, ttl_s=settings.lane_ttl_s, away=lambda: ledger.down)
     policy = PolicyServicer(settings, lanes, pairings, directory, clock=time.time)
     feed = VerdictFeed(pairings, clock=time.monotonic, epoch=uuid.uuid4().hex[:8])
     admin = PolicyAdminServicer(settings, lanes, pairings, feed, clock=time.time)

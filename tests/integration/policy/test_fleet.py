@@ -122,6 +122,18 @@ def test_a_lane_opened_on_one_replica_is_served_by_the_other_until_it_is_forgott
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
+def test_sixty_four_lanes_opened_on_one_replica_are_all_served_by_the_other_at_once(
+    replicas: list[Any], connect: Connect, policy_lane: Any
+) -> None:
+    first, second = (connect(replica.address) for replica in replicas)
+    lanes = [policy_lane(first, target=f"t{number}") for number in range(64)]
+    there = type(lanes[0].stub)(second)
+    with concurrent.futures.ThreadPoolExecutor(64) as pool:
+        answers = list(pool.map(lambda lane: there.DecideBurst(lane.request(), timeout=20), lanes))
+    assert all(answer.grant.max_steps > 0 for answer in answers)
+    assert not [line for line in replicas[1].lines if line["level"] in ("warning", "error")]
+
+
 def test_what_one_replica_settles_pins_and_resets_the_other_follows_within_the_bound(
     replicas: list[Any], connect: Connect, policy_lane: Any
 ) -> None:

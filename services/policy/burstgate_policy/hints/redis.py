@@ -24,7 +24,7 @@ SOCKET_TIMEOUT_S = 1.0
 decide from memory meanwhile."""
 
 MAX_CONNECTIONS = 4
-"""One is used at a time; the others are for what a timeout left behind."""
+"""The ledger uses one at a time, lanes that are opened at once share the others; who finds none waits for one."""
 
 _T = TypeVar("_T")
 
@@ -72,9 +72,10 @@ class RedisHintStore:
     """Hints in a Redis database, by its URL."""
 
     def __init__(self, url: str, *, clock: Callable[[], float] = time.time) -> None:
-        pool = redis.ConnectionPool.from_url(
+        pool = redis.BlockingConnectionPool.from_url(
             url,
             max_connections=MAX_CONNECTIONS,
+            timeout=SOCKET_TIMEOUT_S,
             socket_timeout=SOCKET_TIMEOUT_S,
             socket_connect_timeout=SOCKET_TIMEOUT_S,
             # Trying again is the caller's business: it has a clock for it and does not block a call.
