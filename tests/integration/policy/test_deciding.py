@@ -121,6 +121,19 @@ def test_a_broken_hint_is_profiled_again_with_a_line_that_says_why(
     assert json.loads(path.read_text())["settled"]["verdict"]
 
 
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_file_of_an_older_format_is_reported_at_the_start_and_is_no_error(
+    start_policy: Start, hint_dir: Path, version: int
+) -> None:
+    hint_dir.mkdir()
+    old = {"version": version, "target": "t", "drafter": "d", "hardware": "M5-16c", "verdict": "enable"}
+    (hint_dir / "0123456789abcdef.json").write_text(json.dumps({**old, "acceptance_rate": 0.68, "samples": 4}))
+    policy = start_policy()
+    (line,) = policy.events("hint not used")
+    assert line["level"] == "info"
+    assert f"old version {version}; the pairing is re-profiled" in line["why"]
+
+
 def test_every_truncation_of_a_hint_is_profiled_again(
     start_policy: Start, connect: Connect, policy_lane: Any, hint_dir: Path
 ) -> None:

@@ -54,17 +54,18 @@ class FileHintStore:
         except FileNotFoundError:
             return HintLoad(key_hash, None, f"{path} is missing")
         except (OSError, ValueError) as error:
-            return HintLoad(key_hash, None, f"{path} is unreadable: {_cause(error)}")
+            return HintLoad(key_hash, None, f"{path} is unreadable: {_cause(error)}", unusable=True)
         try:
             document = decode(content)
         except HintDocumentError as error:
-            return HintLoad(key_hash, None, f"{path} was ignored: {error}")
+            return HintLoad(key_hash, None, f"{path} was ignored: {error}", unusable=True)
         if document.key_hash != key_hash:
-            return HintLoad(key_hash, None, f"{path} was ignored: it belongs to another pairing, {document.key_hash}")
+            why = f"{path} was ignored: it belongs to another pairing, {document.key_hash}"
+            return HintLoad(key_hash, None, why, unusable=True)
         expires_at = document.expires_at
         if expires_at is not None and expires_at <= self._clock():
-            return HintLoad(key_hash, None, f"{path} has expired", document.revision)
-        return HintLoad(key_hash, document, None, document.revision)
+            return HintLoad(key_hash, None, f"{path} has expired", revision=document.revision)
+        return HintLoad(key_hash, document, revision=document.revision)
 
     def save(self, document: HintDocument, *, replaces: int) -> bool:
         """Stores a document if the stored revision is still `replaces`; raises HintStoreError."""

@@ -152,6 +152,8 @@ class HintLedger:
             return
         for load in changes.loads:
             self._take(load, news=True)
+            if load.unusable:
+                self._log.info("hint not used", key_hash=load.key_hash, why=load.reason)
         if self._down or changes.restarted:
             # What was acknowledged before may be gone: a store can come back empty or older.
             self._pending |= dict.fromkeys(self._known)

@@ -126,7 +126,9 @@ class RedisHintStore:
         except redis.ResponseError as error:
             if "WRONGTYPE" not in str(error):
                 raise
-            return HintLoad(key_hash, None, f"{_hint(key_hash)} in {self.name} was ignored: it is not a hash")
+            return HintLoad(
+                key_hash, None, f"{_hint(key_hash)} in {self.name} was ignored: it is not a hash", unusable=True
+            )
         return self._read(key_hash, revision, content)
 
     def _changes(self) -> HintChanges:
@@ -156,18 +158,20 @@ class RedisHintStore:
     def _read(self, key_hash: str, revision: bytes | None, content: bytes | None) -> HintLoad:
         place = f"{_hint(key_hash)} in {self.name}"
         if revision is None or content is None:
-            return HintLoad(key_hash, None, f"{place} is missing", _revision(revision))
+            return HintLoad(key_hash, None, f"{place} is missing", revision=_revision(revision))
         try:
             document = decode(content)
         except HintDocumentError as error:
-            return HintLoad(key_hash, None, f"{place} was ignored: {error}", _revision(revision))
+            return HintLoad(
+                key_hash, None, f"{place} was ignored: {error}", unusable=True, revision=_revision(revision)
+            )
         if document.key_hash != key_hash:
             why = f"{place} was ignored: it belongs to another pairing, {document.key_hash}"
-            return HintLoad(key_hash, None, why, _revision(revision))
+            return HintLoad(key_hash, None, why, unusable=True, revision=_revision(revision))
         expires_at = document.expires_at
         if expires_at is not None and expires_at <= self._clock():
-            return HintLoad(key_hash, None, f"{place} has expired", _revision(revision))
-        return HintLoad(key_hash, document, None, _revision(revision))
+            return HintLoad(key_hash, None, f"{place} has expired", revision=_revision(revision))
+        return HintLoad(key_hash, document, revision=_revision(revision))
 
     def _guarded(self, call: Callable[[], _T]) -> _T:
         try:

@@ -19,6 +19,8 @@ class HintLoad:
     document: HintDocument | None
     reason: str | None = None
     """None exactly when there is a document."""
+    unusable: bool = False
+    """Something is stored that cannot be used, such as a document of an older format."""
     revision: int = 0
     """What a save must name in order to replace what is stored now; 0 if that is nothing or unusable."""
 
