@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import pydantic
+from redis.connection import parse_url
 
 from burstgate_policy.core.config import CoreConfig
 from burstgate_policy.core.gate_config import GateConfig
@@ -33,9 +34,12 @@ def _default_hint_dir() -> Path:
 
 
 def _known_store(value: str) -> str:
-    # The value is not repeated: a URL may hold a password.
-    if value != "files" and not value.startswith(("redis://", "rediss://", "unix://")):
-        raise SettingsError("must be files, or a URL: redis://, rediss:// or unix:///path?db=0")
+    if value == "files":
+        return value
+    try:
+        parse_url(value)  # type: ignore[no-untyped-call]
+    except ValueError:
+        raise SettingsError("must be files, or a URL: redis://host:6379/0, rediss:// or unix:///path?db=0") from None
     return value
 
 

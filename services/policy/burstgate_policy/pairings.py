@@ -147,15 +147,8 @@ class Pairings:
         now_s = self._clock()
         if not _says_something(document.at(now_s)):
             return "it has expired" if _says_something(document) else "it holds neither a verdict nor a pin"
-        if overwrite:
-            # Said now, so that it is the later word everywhere.
-            parts: dict[str, object] = {}
-            if document.settled is not None:
-                parts |= {"verdict_at": now_s, "settled": document.settled.model_copy(update={"settled_at": now_s})}
-            if document.pin is not None:
-                parts |= {"pin_at": now_s}
-            document = document.model_copy(update=parts)
-        return "" if self._ledger.add(document) else "what is known already is as new or newer"
+        taken = self._ledger.replace(document) if overwrite else self._ledger.add(document)
+        return "" if taken else "what is known already is as new or newer"
 
     async def save_added(self) -> bool:
         """Stores what was imported; returns whether the store took everything."""

@@ -123,6 +123,35 @@ async def test_a_reset_and_an_unpin_reach_the_other_replica(replicas: Pair) -> N
         assert (document.settled, document.pin) == (None, None)
 
 
+async def test_a_persons_word_overrules_a_verdict_and_a_pin_from_a_host_whose_clock_is_ahead(replicas: Pair) -> None:
+    behind, ahead = replicas
+    ahead.now_s = NOW_S + 100
+    ahead.ledger.settle(key(), verdict(settled_at=NOW_S + 100))
+    ahead.ledger.pin(key(), pin().model_copy(update={"pinned_at": NOW_S + 100}))
+    await both(replicas)
+    behind.ledger.reset(key())
+    behind.ledger.unpin(key())
+    await both(replicas)
+    for replica in replicas:
+        document = replica.ledger.get(key().hash)
+        assert document is not None
+        assert (document.settled, document.pin) == (None, None)
+
+
+async def test_a_replacing_import_is_the_latest_word_on_what_it_says_and_leaves_the_rest(replicas: Pair) -> None:
+    first, _ = replicas
+    first.ledger.settle(key(), verdict("enable", settled_at=NOW_S + 50))
+    first.ledger.pin(key(), pin())
+    old = HintDocument(key=key(), settled=verdict("decline", settled_at=NOW_S - 50), verdict_at=NOW_S - 50)
+    assert first.ledger.replace(old)
+    await both(replicas)
+    for replica in replicas:
+        assert replica.answer() == "decline"
+        document = replica.ledger.get(key().hash)
+        assert document is not None
+        assert document.pin == pin()
+
+
 async def test_looking_up_finds_what_was_stored_a_moment_ago_or_says_why_not(replicas: Pair) -> None:
     first, second = replicas
     document, why = await second.ledger.look_up(key())

@@ -28,6 +28,9 @@ MAX_KNOWN = 4096
 _ERRORS_PER_PASS = 3
 """One document that cannot be written must not keep others waiting, nor many of them a pass."""
 
+_LATER_S = 0.001
+"""What makes one word later than another."""
+
 _TRIES_PER_SAVE = 8
 """Each lost race means that another process has just written the same pairing: rare, and never in a row."""
 
@@ -106,15 +109,16 @@ class HintLedger:
 
     def reset(self, key: PolicyKey) -> None:
         """Forgets a verdict, here and in the store."""
-        self._put(key, settled=None, verdict_at=self._clock())
+        known = self._known.get(key.hash)
+        self._put(key, settled=None, verdict_at=self._after(0.0 if known is None else known.verdict_at))
 
     def pin(self, key: PolicyKey, pin: StoredPin) -> None:
         """Remembers a person's decision."""
-        self._put(key, pin=pin, pin_at=pin.pinned_at)
+        self._put(key, pin=pin, pin_at=self._after(self._pin_at(key)))
 
     def unpin(self, key: PolicyKey) -> None:
         """Takes a person's decision back."""
-        self._put(key, pin=None, pin_at=self._clock())
+        self._put(key, pin=None, pin_at=self._after(self._pin_at(key)))
 
     def add(self, document: HintDocument) -> bool:
         """Takes an imported document as far as it is newer; returns whether anything of it was."""
@@ -127,6 +131,17 @@ class HintLedger:
         self.on_news(known, merged)
         return True
 
+    def replace(self, document: HintDocument) -> bool:
+        """Takes all that an imported document says, as the latest word on it."""
+        known = self._known.get(document.key_hash) or HintDocument(key=document.key)
+        parts: dict[str, object] = {}
+        if document.settled is not None:
+            at_s = self._after(known.verdict_at)
+            parts |= {"verdict_at": at_s, "settled": document.settled.model_copy(update={"settled_at": at_s})}
+        if document.pin is not None:
+            parts |= {"pin_at": self._after(known.pin_at)}
+        return self.add(document.model_copy(update=parts))
+
     async def run(self) -> None:
         """Brings memory and store together, for ever: when something was learned, and at every refresh."""
         while True:
@@ -136,7 +151,10 @@ class HintLedger:
             else:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), self._refresh_s)
-            await self.synchronise()
+            try:
+                await self.synchronise()
+            except Exception:  # noqa: BLE001  (a task that ended would be missed by nobody until the next start)
+                self._log.exception("a defect of the hint ledger")
 
     async def synchronise(self) -> None:
         """One pass: takes what is newer, stores what is pending. Returns when it is over, successful or not."""
@@ -219,6 +237,14 @@ class HintLedger:
             self._save_soon(key_hash)
         if news and (known is None or not merged.says_the_same_as(known)):
             self.on_news(known, merged)
+
+    def _pin_at(self, key: PolicyKey) -> float:
+        known = self._known.get(key.hash)
+        return 0.0 if known is None else known.pin_at
+
+    def _after(self, known_at_s: float) -> float:
+        """Now, but later than what a person has just overruled, even if another host's clock is ahead."""
+        return max(self._clock(), known_at_s + _LATER_S)
 
     def _put(self, key: PolicyKey, **part: object) -> None:
         known = self._known.get(key.hash) or HintDocument(key=key)

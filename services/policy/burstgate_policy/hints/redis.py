@@ -176,7 +176,7 @@ class RedisHintStore:
     def _guarded(self, call: Callable[[], _T]) -> _T:
         try:
             return call()
-        except redis.RedisError as error:
+        except (redis.RedisError, OSError, ValueError) as error:
             # The name and not the text of the error: some texts repeat the address with its password.
             raise HintStoreError(
                 f"{self.name} does not answer ({type(error).__name__}): verdicts hold in memory "
