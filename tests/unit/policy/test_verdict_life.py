@@ -323,6 +323,16 @@ def test_one_drift_does_not_demote_twice_in_a_row(key: PolicyKey) -> None:
     assert rounds_until_demoted(policy, round_of(1, 120.0), now_s=T0 + 600.0) is not None
 
 
+def test_drift_that_cannot_be_measured_again_does_not_demote_at_once_again(key: PolicyKey) -> None:
+    policy = settled_at_four_tokens(key)
+    rounds_until_demoted(policy, round_of(1, 120.0))
+    for _ in range(256):
+        policy.note_no_round(NoRound.NO_ROOM, T0)
+    assert policy.snapshot(T0).verdict is Verdict.ENABLE
+    assert rounds_until_demoted(policy, round_of(1, 120.0)) is None
+    assert rounds_until_demoted(policy, round_of(1, 120.0), now_s=T0 + 600.0) == 64
+
+
 # Starvation.
 
 

@@ -59,6 +59,7 @@ class DriftWatch:
         place.outside += config.block_rounds
         if place.outside < config.sustained_rounds:
             return ""
+        place.outside = 0
         return (
             f"rounds now give {place.tokens:.2f} tokens a row in {place.cost_ms:.1f} ms where the verdict "
             f"rests on {place.tokens_then:.2f} in {place.cost_ms_then:.1f} ms"

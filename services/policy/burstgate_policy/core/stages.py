@@ -199,7 +199,14 @@ def _put_off(held: Settled, wait_s: float, now_s: float, config: VerdictConfig) 
     """A verdict that could not be measured again: an old one is still better than none."""
     # What had expired rules on and is tried again soon, not at once.
     expires_at_s = now_s + config.ttl_s if _due(held.expires_at_s, now_s, config.ttl_s) else held.expires_at_s
-    return replace(held, challenge=None, wait_s=wait_s, expires_at_s=expires_at_s, rechallenge_at_s=now_s + wait_s)
+    return replace(
+        held,
+        challenge=None,
+        wait_s=wait_s,
+        expires_at_s=expires_at_s,
+        rechallenge_at_s=now_s + wait_s,
+        drift_armed_at_s=now_s + config.rechallenge_first_s,
+    )
 
 
 def _due(at_s: float, now_s: float, longest_s: float) -> bool:
