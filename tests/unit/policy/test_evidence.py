@@ -154,3 +154,9 @@ def test_one_text_drafted_at_two_widths_is_one_kind(make_step: Callable[..., Ste
 def test_an_acceptance_that_is_the_same_at_two_depths_is_counted_at_both() -> None:
     bursts = [burst(tokens, depth_tokens=depth) for tokens in (1.0, 6.0) for depth in (100, 5000)]
     assert traffic_kinds(profile(*bursts), CONFIG) == 4
+
+
+def test_plain_steps_whose_middle_is_beyond_every_number_fall_back_to_the_closed_form() -> None:
+    weighed = weigh(profile(burst(plain_ms=8.9e307), burst(plain_ms=9.1e307)), CONFIG)
+    assert not weighed.measured
+    assert weighed.evidence.plain_step_ms == 0.0

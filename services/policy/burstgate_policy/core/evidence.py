@@ -65,7 +65,7 @@ def weigh(profile: Profile, config: VerdictConfig) -> Weighed:
             first_seen_at=profile.first_seen_s or 0.0,
             last_seen_at=profile.last_seen_s or 0.0,
             round_ms=_number(profile.round_cost_ms),
-            plain_step_ms=profile.plain_step_ms or 0.0,
+            plain_step_ms=_number(profile.plain_step_ms or 0.0),
         ),
     )
 
