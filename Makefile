@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint stubs protos bench-quick clean
+.PHONY: help setup serve test lint stubs protos bench-quick bench-policy chaos-policy redis-server clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,15 @@ protos: $(INSTALLED) ## Generate the stubs from protos/
 
 bench-quick: setup ## Measure speculation against plain decoding in a few minutes
 	@exec $(BIN)/python -m burstgate_bench.quick $(ARGS)
+
+redis-server: $(INSTALLED)
+	@PATH="$(BIN):$$PATH" command -v redis-server
+
+bench-policy: $(INSTALLED) ## Measure what a decision of the policy service costs
+	@exec $(BIN)/python -m burstgate_bench.policy $(ARGS)
+
+chaos-policy: $(INSTALLED) ## Kill the policy service 100 times under load
+	@BURSTGATE_TEST_KILLS=100 exec $(BIN)/pytest tests/chaos/policy/test_kills.py $(ARGS)
 
 clean: ## Remove what make and the tools left in this folder, the environment included
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

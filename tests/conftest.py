@@ -16,6 +16,9 @@ A test that needs a service starts it with `start_process` (ended with the test)
 Only processes started here are ever ended, by their own ids; whatever still runs at the end is killed,
 frozen ones too, and the end of its log is printed, which pytest shows for a failed test.
 
+`start_redis()` starts a real Redis server of the test's own and returns it: `redis.url`, and `kill`, `start`
+(again, with what it stored), `signal` and `wipe` for what can happen to one.
+
 `policy_lane(channel, ...)` plays a decode instance against a policy service: it opens a lane and runs
 bursts whose steps take made-up times, so that a test decides whether speculation pays.
 """
@@ -24,10 +27,12 @@ import contextlib
 import ctypes
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,6 +40,7 @@ from typing import Any, TypeVar
 
 import grpc
 import pytest
+import redis
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from burstgate.policy.v1 import policy_pb2, policy_pb2_grpc
@@ -206,6 +212,85 @@ def start_module_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     processes = Processes(tmp_path_factory.mktemp("processes"))
     yield processes.start
     processes.close()
+
+
+class RedisServer:
+    """A Redis server on a Unix socket, so that it keeps its address over restarts."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"unix://{folder}/redis.sock?db=0"
+
+    def start(self) -> None:
+        """Starts it, with what an earlier run stored, and waits until it answers."""
+        command = [_redis_binary(), "--port", "0", "--unixsocket", f"{self._folder}/redis.sock"]
+        command += ["--dir", str(self._folder), "--appendonly", "yes", "--appendfsync", "always", "--save", ""]
+        with (self._folder / "redis.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        deadline = time.monotonic() + 20
+        while True:
+            with contextlib.suppress(redis.RedisError):
+                if self.client().ping():
+                    return
+            assert self._process.poll() is None, (self._folder / "redis.log").read_text()
+            assert time.monotonic() < deadline, "Redis does not answer"
+            time.sleep(0.02)
+
+    def client(self) -> Any:
+        return redis.Redis.from_url(self.url, socket_timeout=2)
+
+    def signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """Ends it at once; what it stored stays."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(20)
+
+    def wipe(self) -> None:
+        """Ends it and everything it stored."""
+        self.kill()
+        for path in self._folder.rglob("*"):
+            if path.is_file() and path.name != "redis.log":
+                path.unlink()
+
+
+def _redis_binary() -> str:
+    # The environment's own, from the dev extra, may not be on PATH.
+    for place in (None, str(Path(sys.executable).parent)):
+        found = shutil.which("redis-server", path=place)
+        if found is not None:
+            return found
+    raise AssertionError(
+        "the tests run a real Redis and find no redis-server on PATH; "
+        "on Debian and Ubuntu: apt-get install redis-server"
+    )
+
+
+StartRedis = Callable[[], RedisServer]
+
+
+@pytest.fixture
+def start_redis() -> Iterator[StartRedis]:
+    """Starts Redis servers that end with the test; see the top of this file."""
+    servers: list[RedisServer] = []
+    with contextlib.ExitStack() as folders:
+
+        def start() -> RedisServer:
+            # Not under pytest's folder: the path of a Unix socket has at most 107 bytes.
+            folder = folders.enter_context(tempfile.TemporaryDirectory(prefix="redis-"))
+            servers.append(RedisServer(Path(folder)))
+            servers[-1].start()
+            return servers[-1]
+
+        yield start
+        for server in servers:
+            server.kill()
 
 
 class PolicyLane:

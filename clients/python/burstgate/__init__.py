@@ -27,7 +27,7 @@ from burstgate.results import (
     TokenCount,
 )
 from burstgate.serving import Health, Model, ServerInfo
-from burstgate.verdicts import PolicyState, Verdict
+from burstgate.verdicts import Explanation, PolicyState, Replay, Situation, Verdict, VerdictChange, VerdictFilter
 
 __all__ = [
     "TLS",
@@ -43,6 +43,7 @@ __all__ = [
     "DeadlineExceeded",
     "Delta",
     "Event",
+    "Explanation",
     "FailedPrecondition",
     "FinishReason",
     "GenerationStream",
@@ -57,14 +58,18 @@ __all__ = [
     "PolicyClient",
     "PolicyState",
     "Prompt",
+    "Replay",
     "Result",
     "Sampling",
     "ServerInfo",
+    "Situation",
     "Speculation",
     "Stop",
     "TokenCount",
     "Unavailable",
     "Unimplemented",
     "Verdict",
+    "VerdictChange",
+    "VerdictFilter",
     "Violation",
 ]

@@ -13,6 +13,7 @@ from datetime import UTC
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from burstgate import results, serving, verdicts
 from burstgate.decode.v1 import decode_pb2
@@ -74,7 +75,6 @@ def server_info(message: decode_pb2.GetServerInfoResponse) -> serving.ServerInfo
     return _mirror(
         serving.ServerInfo,
         message,
-        started_at=message.started_at.ToDatetime(tzinfo=UTC),
         policy=_mirror(serving.PolicyLink, message.policy),
     )
 
@@ -86,14 +86,60 @@ def health(status: int) -> serving.Health:
 
 def verdict(message: admin_pb2.VerdictView) -> verdicts.Verdict:
     """Reads one verdict."""
-    snapshot = message.snapshot
+    return _verdict(message.snapshot, tuple(_lane(lane) for lane in message.lanes))
+
+
+def verdict_change(message: admin_pb2.WatchVerdictsResponse) -> verdicts.VerdictChange:
+    """Reads one item of a watch."""
+    told = message.HasField("verdict") and not message.removed
+    return _mirror(
+        verdicts.VerdictChange,
+        message,
+        verdict=verdict(message.verdict) if told else None,
+        key_hash=message.verdict.snapshot.key_hash,
+    )
+
+
+def imported_hints(message: admin_pb2.ImportHintsResponse) -> tuple[verdicts.ImportedHint, ...]:
+    """Reads what became of imported hints."""
+    return tuple(_mirror(verdicts.ImportedHint, result) for result in message.results)
+
+
+def explanation(message: admin_pb2.ExplainGrantResponse) -> verdicts.Explanation:
+    """Reads the rules behind a grant."""
+    rules = tuple(_mirror(verdicts.RuleAnswer, rule, numbers=dict(rule.numbers)) for rule in message.rules)
+    return verdicts.Explanation(_grant(message.grant), rules)
+
+
+def replay(message: admin_pb2.ReplayTraceResponse) -> verdicts.Replay:
+    """Reads a replay."""
+    return _mirror(
+        verdicts.Replay,
+        message,
+        steps=tuple(
+            verdicts.ReplayedStep(
+                recorded_mode=_MODES.get(step.recorded_mode, results.BurstMode.UNSPECIFIED),
+                recorded_draft_width=step.recorded_draft_width,
+                mode=_MODES.get(step.mode, results.BurstMode.UNSPECIFIED),
+                draft_width=step.draft_width,
+                reason=_REASONS.get(step.reason, results.GrantReason.UNSPECIFIED),
+            )
+            for step in message.steps
+        ),
+        verdict=_verdict(message.snapshot, ()),
+    )
+
+
+def _verdict(snapshot: policy_pb2.PolicySnapshot, lanes: tuple[verdicts.Lane, ...]) -> verdicts.Verdict:
     return _mirror(
         verdicts.Verdict,
         snapshot,
         key=_mirror(verdicts.PolicyKey, snapshot.key),
         state=_STATES.get(snapshot.state, verdicts.PolicyState.UNSPECIFIED),
         verdict=_ANSWERS.get(snapshot.verdict, verdicts.Answer.UNSPECIFIED),
-        lanes=tuple(_lane(lane) for lane in message.lanes),
+        evidence=_mirror(verdicts.Evidence, snapshot.evidence) if snapshot.HasField("evidence") else None,
+        pin=_mirror(verdicts.Pin, snapshot.pin) if snapshot.HasField("pin") else None,
+        lanes=lanes,
     )
 
 
@@ -179,4 +225,4 @@ def _plain(message: Message, name: str) -> object:
     if described.has_presence and not message.HasField(name):
         return None
     value: object = getattr(message, name)
-    return value
+    return value.ToDatetime(tzinfo=UTC) if isinstance(value, Timestamp) else value

@@ -7,11 +7,11 @@ at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from types import TracebackType
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from types import MappingProxyType, TracebackType
 from typing import Any, Protocol, Self
 
-from burstgate import _health, _responses
+from burstgate import _health, _policy_requests, _responses
 from burstgate._answers import Answers
 from burstgate._channel import call_metadata, connect
 from burstgate._requests import PromptOptions, count_tokens_request, generate_request
@@ -21,7 +21,7 @@ from burstgate.options import ConnectOptions, Prompt, Sampling, Speculation, Sto
 from burstgate.policy.v1 import admin_pb2, admin_pb2_grpc
 from burstgate.results import Event, Result, TokenCount
 from burstgate.serving import Health, Model, ServerInfo
-from burstgate.verdicts import Verdict
+from burstgate.verdicts import Explanation, ImportedHint, Replay, Situation, Verdict, VerdictChange, VerdictFilter
 
 
 class _Connected:
@@ -203,19 +203,26 @@ class GenerationStream(Iterator[Event]):
 
 
 class PolicyClient(_Connected):
-    """Reads the verdicts of a policy service. Takes ConnectOptions, or just the address."""
+    """Reads, questions and overrules the verdicts of a policy service. Takes ConnectOptions, or just the address."""
 
     def __init__(self, options: ConnectOptions | str = ConnectOptions("127.0.0.1:50052")) -> None:  # noqa: B008 - frozen
         super().__init__(options)
         self._stub = admin_pb2_grpc.PolicyAdminServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
     def verdicts(
-        self, *, page_size: int = 100, timeout_s: float | None = None, request_id: str | None = None
+        self,
+        wanted: VerdictFilter = VerdictFilter(),  # noqa: B008 - frozen
+        *,
+        page_size: int = 100,
+        timeout_s: float | None = None,
+        request_id: str | None = None,
     ) -> Iterator[Verdict]:
-        """Every verdict, ordered by key hash, a page a call."""
+        """Every verdict that is wanted, ordered by key hash, a page a call."""
         token = ""
         while True:
-            request = admin_pb2.ListVerdictsRequest(page_size=page_size, page_token=token)
+            request = admin_pb2.ListVerdictsRequest(
+                page_size=page_size, page_token=token, filter=_policy_requests.verdict_filter(wanted)
+            )
             page = self._unary(self._stub.ListVerdicts, request, timeout_s, request_id)
             yield from map(_responses.verdict, page.verdicts)
             token = page.next_page_token
@@ -226,3 +233,99 @@ class PolicyClient(_Connected):
         """The verdict of one pairing."""
         request = admin_pb2.GetVerdictRequest(key_hash=key_hash)
         return _responses.verdict(self._unary(self._stub.GetVerdict, request, timeout_s, request_id).verdict)
+
+    def watch(
+        self,
+        wanted: VerdictFilter = VerdictFilter(),  # noqa: B008 - frozen
+        *,
+        resume_token: str = "",
+        timeout_s: float | None = None,
+        request_id: str | None = None,
+    ) -> Generator[VerdictChange, None, None]:
+        """Every change of a verdict, for ever: first the current ones, or what changed after the token.
+
+        The call ends when the iterator is closed or dropped.
+        """
+        request = admin_pb2.WatchVerdictsRequest(
+            filter=_policy_requests.verdict_filter(wanted), resume_token=resume_token
+        )
+        request_id, metadata = call_metadata(self._options, request_id)
+        call = self._stub.WatchVerdicts(request, timeout=timeout_s, metadata=metadata)
+        try:
+            with converted(request_id):
+                for message in call:
+                    yield _responses.verdict_change(message)
+        finally:
+            call.cancel()
+
+    def pin(
+        self,
+        key_hash: str,
+        *,
+        speculate: bool,
+        reason: str,
+        author: str,
+        ttl_s: float | None = None,
+        timeout_s: float | None = None,
+        request_id: str | None = None,
+    ) -> Verdict:
+        """Turns speculation on or off for a pairing, above every measurement, for a time or until unpinned."""
+        request = _policy_requests.pin_request(key_hash, speculate=speculate, reason=reason, author=author, ttl_s=ttl_s)
+        return _responses.verdict(self._unary(self._stub.PinVerdict, request, timeout_s, request_id).verdict)
+
+    def unpin(self, key_hash: str, *, timeout_s: float | None = None, request_id: str | None = None) -> Verdict:
+        """Takes a pin back; does nothing where there is none."""
+        request = admin_pb2.UnpinVerdictRequest(key_hash=key_hash)
+        return _responses.verdict(self._unary(self._stub.UnpinVerdict, request, timeout_s, request_id).verdict)
+
+    def reset(self, key_hash: str, *, timeout_s: float | None = None, request_id: str | None = None) -> Verdict:
+        """Forgets what was measured of a pairing: it is profiled again."""
+        request = admin_pb2.ResetVerdictRequest(key_hash=key_hash)
+        return _responses.verdict(self._unary(self._stub.ResetVerdict, request, timeout_s, request_id).verdict)
+
+    def export_hints(
+        self,
+        wanted: VerdictFilter = VerdictFilter(),  # noqa: B008 - frozen
+        *,
+        timeout_s: float | None = None,
+        request_id: str | None = None,
+    ) -> tuple[str, ...]:
+        """What is remembered of the wanted pairings: one JSON document each."""
+        request = admin_pb2.ExportHintsRequest(filter=_policy_requests.verdict_filter(wanted))
+        return tuple(self._unary(self._stub.ExportHints, request, timeout_s, request_id).hints)
+
+    def import_hints(
+        self,
+        hints: Iterable[str],
+        *,
+        overwrite: bool = False,
+        timeout_s: float | None = None,
+        request_id: str | None = None,
+    ) -> tuple[ImportedHint, ...]:
+        """Stores documents of `export_hints`, as far as they are newer, or all of them; says what became of each."""
+        request = _policy_requests.import_request(hints, overwrite=overwrite)
+        return _responses.imported_hints(self._unary(self._stub.ImportHints, request, timeout_s, request_id))
+
+    def explain(
+        self,
+        lane_id: str,
+        situation: Situation | None = None,
+        *,
+        timeout_s: float | None = None,
+        request_id: str | None = None,
+    ) -> Explanation:
+        """The rules behind a lane's last grant, or behind what it would be granted in a situation."""
+        request = _policy_requests.explain_request(lane_id, situation)
+        return _responses.explanation(self._unary(self._stub.ExplainGrant, request, timeout_s, request_id))
+
+    def replay(
+        self,
+        trace: str | Mapping[str, Any],
+        settings: Mapping[str, str] = MappingProxyType({}),
+        *,
+        timeout_s: float | None = None,
+        request_id: str | None = None,
+    ) -> Replay:
+        """What the core would have decided on a trace, which is a ReplayTraceRequest as JSON, and its cost."""
+        request = _policy_requests.replay_request(trace, settings)
+        return _responses.replay(self._unary(self._stub.ReplayTrace, request, timeout_s, request_id))

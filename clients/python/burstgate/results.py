@@ -45,6 +45,9 @@ class GrantReason(enum.StrEnum):
     FALLBACK_STATIC = "FALLBACK_STATIC"
     NO_DRAFTER = "NO_DRAFTER"
     INEXACT = "INEXACT"
+    PINNED_ON = "PINNED_ON"
+    PINNED_OFF = "PINNED_OFF"
+    RECHALLENGE = "RECHALLENGE"
 
 
 class FinishReason(enum.StrEnum):

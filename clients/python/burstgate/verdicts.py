@@ -1,4 +1,4 @@
-"""What the policy service has found out: one verdict a pairing, and the lanes it rules.
+"""What the policy service has found out: one verdict a pairing, the lanes it rules, and what was asked about them.
 
 Owns frozen dataclasses with the contract's field names. This module must not know protos or gRPC.
 """
@@ -6,7 +6,9 @@ Owns frozen dataclasses with the contract's field names. This module must not kn
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from burstgate.results import BurstMode, GrantReason
 
@@ -77,6 +79,52 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a verdict, or the profile so far, rests on."""
+
+    rounds: int
+    plain_steps: int
+    traffic_kinds: int
+    speedup: float
+    """Estimated; 0, as its interval, when the measured times gave no estimate."""
+    speedup_low: float
+    speedup_high: float
+    confidence: float
+    """Of the interval, such as 0.9."""
+    spread: float
+    first_seen_at: datetime
+    last_seen_at: datetime
+    round_ms: float
+    plain_step_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A person's decision, above every measurement."""
+
+    speculate: bool
+    reason: str
+    author: str
+    pinned_at: datetime
+    expires_at: datetime | None
+    """None: until it is unpinned."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictFilter:
+    """Selects verdicts; every field that is set must match."""
+
+    target: str = ""
+    """Part of the name, without regard to case; so are the next two."""
+    drafter: str = ""
+    hardware: str = ""
+    state: PolicyState = PolicyState.UNSPECIFIED
+    verdict: Answer = Answer.UNSPECIFIED
+    pinned: bool = False
+    """Only pairings that a person has pinned."""
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What the policy holds for one pairing."""
 
@@ -100,3 +148,95 @@ class Verdict:
     explanation: str
     """One sentence: why the state is what it is."""
     lanes: tuple[Lane, ...]
+    evidence: Evidence | None
+    """None before the first round and while forced."""
+    version: int
+    """Increases with every change."""
+    expires_at: datetime | None
+    """When a settled verdict is measured again; None unless settled."""
+    rechallenge_at: datetime | None
+    """When a settled verdict is next challenged; None unless settled."""
+    pin: Pin | None
+    starved_because: str
+    """Why profiling does not progress, when it does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictChange:
+    """One change that a watch told."""
+
+    verdict: Verdict | None
+    """None when the pairing was removed, and for the notice that everything follows anew."""
+    key_hash: str
+    """Empty for that notice."""
+    removed: bool
+    resume_token: str
+    """Shown to a later watch, it goes on after this change."""
+    restarted: bool
+    """The resume token was too old: every current verdict follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedHint:
+    """What became of one imported hint."""
+
+    key_hash: str
+    """Empty when the document has no readable key."""
+    stored: bool
+    why_not: str
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a burst would run on."""
+
+    width: int
+    """Active rows."""
+    depth_tokens: int = 0
+    min_emitted_tokens: int = 0
+    eligible: bool = True
+    """Whether every active row may speculate."""
+    max_draft_width: int = 0
+    """0 means the lane's."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleAnswer:
+    """One rule's part in a grant."""
+
+    rule: str
+    decided: bool
+    numbers: Mapping[str, float]
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A grant and the rules behind it, in the order they were consulted."""
+
+    grant: Grant
+    rules: tuple[RuleAnswer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedStep:
+    """One decision of a replay beside the recorded one."""
+
+    recorded_mode: BurstMode
+    recorded_draft_width: int
+    mode: BurstMode
+    draft_width: int
+    reason: GrantReason
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What the core would have decided on a recorded trace, and what that would have cost."""
+
+    steps: tuple[ReplayedStep, ...]
+    recorded_ms: float
+    replayed_ms: float
+    """Estimated, for the same tokens."""
+    tokens: int
+    verdict: Verdict
+    """What the policy held at the end."""

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import pydantic
+from redis.connection import parse_url
 
 from burstgate_policy.core.config import CoreConfig
 from burstgate_policy.core.gate_config import GateConfig
 from burstgate_runtime.listen import parse_listen
-from burstgate_runtime.settings import ListenAddress, ServiceSettings
+from burstgate_runtime.settings import ListenAddress, ServiceSettings, SettingsError
 
 _DEFAULT_LISTEN = parse_listen("127.0.0.1:50052")
 
@@ -32,6 +33,16 @@ def _default_hint_dir() -> Path:
     return default_hint_dir(os.environ, sys.platform)
 
 
+def _known_store(value: str) -> str:
+    if value == "files":
+        return value
+    try:
+        parse_url(value)  # type: ignore[no-untyped-call]
+    except ValueError:
+        raise SettingsError("must be files, or a URL: redis://host:6379/0, rediss:// or unix:///path?db=0") from None
+    return value
+
+
 class PolicySettings(ServiceSettings):
     """What an operator can tell the policy service."""
 
@@ -39,6 +50,10 @@ class PolicySettings(ServiceSettings):
     """Where the service is reached: host:port or unix:/path."""
     hint_dir: Path = pydantic.Field(default_factory=_default_hint_dir)
     """Folder of the stored verdicts; made when the first one is stored."""
+    hint_store: Annotated[str, pydantic.AfterValidator(_known_store)] = "files"
+    """Where verdicts are kept: files (in hint_dir), or the URL of a Redis that a fleet shares."""
+    hint_refresh_s: float = pydantic.Field(default=5.0, ge=0.05, le=3600, allow_inf_nan=False)
+    """How long after another replica stored a verdict it is known here at the latest, in seconds."""
     mtp_force: bool | None = None
     """Forces speculation on or off for every pairing: nothing is profiled, read or stored."""
     mtp_adaptive: bool = True

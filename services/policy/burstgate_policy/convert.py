@@ -1,31 +1,38 @@
 """Messages of the policy contract to domain values and back.
 
 Every function is total: whatever a message holds, a value comes out and nothing is raised, so that
-validation (`validation`) and translation can be read and tested apart. Enum numbers that the domain
-does not know become UNSPECIFIED.
+validation (`validation`) and translation can be read and tested apart; only the records of steps,
+which every burst brings, are checked and translated in one pass, by `steps`. Enum numbers that the
+domain does not know become UNSPECIFIED.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
+from google.protobuf import timestamp_pb2
+
 from burstgate.policy.v1 import admin_pb2, policy_pb2
 from burstgate_policy.core.types import (
-    BurstOutcome,
     CostCell,
+    Evidence,
     Grant,
     LaneCapabilities,
     Mode,
+    Pin,
     PolicyKey,
     Reason,
+    ReplayedStep,
+    RuleAnswer,
     Situation,
     Snapshot,
     State,
-    StepRecord,
     Verdict,
 )
 from burstgate_policy.lanes import LaneEntry
 
-_MODES = {int(mode): mode for mode in Mode}
+# The last second that a timestamp can name, in the year 9999.
+_LATEST_S = 253_402_300_799.0
 # Looked up by name, so that a name that the contract lacks fails at import. The generated types of enum
 # fields are classes that do not exist at run time, hence Any.
 _BURST_MODES: dict[Mode, Any] = {mode: policy_pb2.BurstMode.Value(f"BURST_MODE_{mode.name}") for mode in Mode}
@@ -105,16 +112,6 @@ def situation_from_proto(message: policy_pb2.Situation) -> Situation:
     )
 
 
-def outcome_from_proto(message: policy_pb2.BurstOutcome) -> BurstOutcome:
-    """Reads what a burst measured."""
-    return BurstOutcome(
-        grant_id=message.grant_id,
-        sequence=message.sequence,
-        steps=tuple(map(_step_from_proto, message.steps)),
-        dropped_steps=message.dropped_steps,
-    )
-
-
 def grant_to_proto(grant: Grant, *, grant_id: str, fresh_ms: int) -> policy_pb2.BurstGrant:
     """Writes a grant."""
     return policy_pb2.BurstGrant(
@@ -143,6 +140,57 @@ def snapshot_to_proto(snapshot: Snapshot) -> policy_pb2.PolicySnapshot:
         key_hash=snapshot.key_hash,
         from_hint=snapshot.from_hint,
         explanation=snapshot.explanation,
+        evidence=None if snapshot.evidence is None else evidence_to_proto(snapshot.evidence),
+        version=snapshot.version,
+        expires_at=_timestamp(snapshot.expires_at),
+        rechallenge_at=_timestamp(snapshot.rechallenge_at),
+        pin=None if snapshot.pin is None else pin_to_proto(snapshot.pin),
+        starved_because=snapshot.starved_because,
+    )
+
+
+def evidence_to_proto(evidence: Evidence) -> policy_pb2.Evidence:
+    """Writes what a verdict rests on."""
+    return policy_pb2.Evidence(
+        rounds=evidence.rounds,
+        plain_steps=evidence.plain_steps,
+        traffic_kinds=evidence.traffic_kinds,
+        speedup=evidence.speedup,
+        speedup_low=evidence.speedup_low,
+        speedup_high=evidence.speedup_high,
+        confidence=evidence.confidence,
+        spread=evidence.spread,
+        first_seen_at=_timestamp(evidence.first_seen_at),
+        last_seen_at=_timestamp(evidence.last_seen_at),
+        round_ms=evidence.round_ms,
+        plain_step_ms=evidence.plain_step_ms,
+    )
+
+
+def pin_to_proto(pin: Pin) -> policy_pb2.Pin:
+    """Writes a person's decision."""
+    return policy_pb2.Pin(
+        speculate=pin.speculate,
+        reason=pin.reason,
+        author=pin.author,
+        pinned_at=_timestamp(pin.pinned_at),
+        expires_at=_timestamp(pin.expires_at),
+    )
+
+
+def rule_to_proto(rule: RuleAnswer) -> admin_pb2.RuleAnswer:
+    """Writes one rule's part in a grant."""
+    return admin_pb2.RuleAnswer(rule=rule.rule, decided=rule.decided, numbers=rule.numbers, answer=rule.answer)
+
+
+def replayed_step_to_proto(step: ReplayedStep) -> admin_pb2.ReplayedStep:
+    """Writes one decision of a replay."""
+    return admin_pb2.ReplayedStep(
+        recorded_mode=_BURST_MODES[step.recorded_mode],
+        recorded_draft_width=step.recorded_draft_width,
+        mode=_BURST_MODES[step.mode],
+        draft_width=step.draft_width,
+        reason=_GRANT_REASONS[step.reason],
     )
 
 
@@ -162,18 +210,9 @@ def lane_to_proto(entry: LaneEntry, *, fresh_ms: int) -> admin_pb2.LaneView:
     )
 
 
-def _step_from_proto(message: policy_pb2.StepRecord) -> StepRecord:
-    return StepRecord(
-        mode=_MODES.get(message.mode, Mode.UNSPECIFIED),
-        draft_width=message.draft_width,
-        width=message.width,
-        depth_tokens=message.depth_tokens,
-        emitted=message.emitted,
-        proposed=message.proposed,
-        accepted_by_position=tuple(message.accepted_by_position),
-        draft_ms=message.draft_ms,
-        verify_ms=message.verify_ms,
-        overhead_ms=message.overhead_ms,
-        wall_ms=message.wall_ms,
-        excluded=message.excluded,
-    )
+def _timestamp(unix_s: float | None) -> timestamp_pb2.Timestamp | None:
+    """A time since the epoch, cut to what a timestamp can hold."""
+    if unix_s is None or not math.isfinite(unix_s):
+        return None
+    milliseconds = round(min(max(unix_s, 0.0), _LATEST_S) * 1000)
+    return timestamp_pb2.Timestamp(seconds=milliseconds // 1000, nanos=milliseconds % 1000 * 1_000_000)

@@ -23,6 +23,8 @@ class LaneEntry:
     """An open lane."""
 
     lane_id: str
+    local_id: str
+    """The lane's id, or one of its own where the lane was opened elsewhere: both grant under it."""
     instance_id: str
     lane: Lane
     used_s: float
@@ -31,7 +33,7 @@ class LaneEntry:
     @property
     def last_grant_id(self) -> str:
         """Id of the last grant: the lane's and the grant's number on it."""
-        return f"{self.lane_id}:{self.lane.grants}"
+        return f"{self.local_id}:{self.lane.grants}"
 
 
 class LaneTable:
@@ -53,18 +55,18 @@ class LaneTable:
         """The policy of a pairing, if it is known."""
         return self._policies.get(key_hash)
 
-    def policies(self) -> list[MtpPolicy]:
-        """Every known policy, ordered by key hash."""
-        return [self._policies[key_hash] for key_hash in sorted(self._policies)]
+    def key_hashes(self) -> list[str]:
+        """Every known pairing."""
+        return list(self._policies)
 
     def lanes_of(self, key_hash: str) -> list[LaneEntry]:
         """The open lanes of a pairing."""
-        self._expire()
+        self.expire()
         return [entry for entry in self._lanes.values() if entry.lane.policy.key.hash == key_hash]
 
     def check_room(self) -> None:
         """Refuses a further lane while the table is full."""
-        self._expire()
+        self.expire()
         if len(self._lanes) < self._max_lanes:
             return
         stalest = next(iter(self._lanes.values()))
@@ -78,16 +80,32 @@ class LaneTable:
             retry_after_ms=max(free_in_ms, _LEAST_RETRY_MS),
         )
 
-    def open(self, policy: MtpPolicy, instance_id: str, make_lane: Callable[[MtpPolicy], Lane]) -> LaneEntry:
-        """Opens a lane; if its pairing is already known, the known policy rules it, not the one given."""
+    def open(
+        self,
+        policy: MtpPolicy,
+        instance_id: str,
+        make_lane: Callable[[MtpPolicy], Lane],
+        *,
+        lane_id: str | None = None,
+    ) -> LaneEntry:
+        """Opens a lane; if its pairing is already known, the known policy rules it, not the one given.
+
+        With an id it is a lane that was opened on another replica and is served here as well.
+        """
         self.check_room()
         key_hash = policy.key.hash
         policy = self._policies.pop(key_hash, policy)
         self._policies[key_hash] = policy
-        entry = LaneEntry(self._new_id(), instance_id, make_lane(policy), self._clock())
+        new_id = self._new_id()
+        entry = LaneEntry(lane_id or new_id, new_id, instance_id, make_lane(policy), self._clock())
         self._lanes[entry.lane_id] = entry
         self._forget_pairings()
         return entry
+
+    def peek(self, lane_id: str) -> LaneEntry | None:
+        """An open lane, without using it."""
+        self.expire()
+        return self._lanes.get(lane_id)
 
     def find(self, lane_id: str) -> LaneEntry | None:
         """An open lane, which counts as using it."""
@@ -99,7 +117,8 @@ class LaneTable:
         self._lanes[lane_id] = entry
         return entry
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Closes the lanes that were not used for too long."""
         oldest_s = self._clock() - self._ttl_s
         for lane_id in [lane_id for lane_id, entry in self._lanes.items() if entry.used_s < oldest_s]:
             del self._lanes[lane_id]

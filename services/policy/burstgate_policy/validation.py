@@ -1,14 +1,15 @@
 """What the fields of a policy request may hold.
 
-Written out by hand because it runs before every burst: no reflection over descriptors, one pass over
-the steps, and nothing is built while all is well. Each check names the field by its path from the
-request. Values are only looked at here; translating them is `convert`'s job.
+Written out by hand because some of it runs before every burst: no reflection over descriptors, and
+nothing is built while all is well. Each check names the field by its path from the request. Values are
+only looked at here; translating them is `convert`'s job, but for the records of steps: see `steps`.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Final
 
-from burstgate.policy.v1 import admin_pb2, policy_pb2
+from burstgate.policy.v1 import policy_pb2
 from burstgate_policy.core.types import Mode
 from burstgate_runtime.faults import Violation, invalid
 
@@ -30,68 +31,71 @@ class RequestLimits:
     # Batch widths times draft widths times depths of a thorough calibration.
     costs: int = 4096
     page_size: int = 1000
+    # A person's words, as long as the contract says.
+    reason_characters: int = 500
+    author_characters: int = 100
+    # A pin for longer is one without an end.
+    pin_ttl_s: int = 10 * 365 * 86_400
+    # Hints of a fleet in one call, and far more than one takes.
+    hints: int = 1000
+    hint_bytes: int = 64 * 1024
+    # A replay of these takes about a quarter of a second.
+    replay_steps: int = 10_000
+    replay_settings: int = 64
     # Reported at once: a status has room for no more.
     violations: int = 8
 
 
 LIMITS = RequestLimits()
-_HIGHEST_MODE = max(Mode)
-_INFINITY = float("inf")
+HIGHEST_MODE: Final = int(max(Mode))
+INFINITY: Final = float("inf")
 
 
 def check_open_lane(request: policy_pb2.OpenLaneRequest) -> None:
     """Refuses a lane that cannot be opened."""
     found: list[Violation] = []
     if request.HasField("key"):
-        _check_key(request.key, found)
+        check_key(request.key, found)
     else:
-        found.append(_missing("key"))
+        found.append(missing("key"))
     if request.HasField("capabilities"):
-        _check_capabilities(request.capabilities, found)
+        check_capabilities(request.capabilities, found)
     else:
-        found.append(_missing("capabilities"))
-    _check_string("instance_id", request.instance_id, found)
-    _check_costs(request.costs, found)
-    _refuse(found)
+        found.append(missing("capabilities"))
+    check_string("instance_id", request.instance_id, found)
+    check_costs(request.costs, found)
+    refuse(found)
 
 
 def check_decide(request: policy_pb2.DecideBurstRequest | policy_pb2.StreamBurstsRequest) -> None:
-    """Refuses a question that cannot be answered."""
+    """Refuses a question that cannot be answered, but for its outcomes, which `steps` checks as it reads."""
+    lane_id, situation = request.lane_id, request.situation
+    # A character takes at most 4 bytes, so that short texts need no encoding to be measured.
+    if (
+        0 < len(lane_id) * 4 <= LIMITS.string_bytes
+        and 1 <= situation.width <= LIMITS.width
+        and situation.max_draft_width <= LIMITS.draft_width
+    ):
+        return
     found: list[Violation] = []
-    _check_lane_id(request.lane_id, found)
+    check_string("lane_id", lane_id, found, required=True)
     if request.HasField("situation"):
-        _check_situation(request.situation, found)
+        check_situation(situation, found)
     else:
-        found.append(_missing("situation"))
-    _check_outcomes(request.outcomes, found)
-    _refuse(found)
+        found.append(missing("situation"))
+    refuse(found)
 
 
-def check_report(request: policy_pb2.ReportBurstRequest) -> None:
-    """Refuses a report that cannot be taken."""
+def check_lane_id(lane_id: str) -> None:
+    """Refuses an id that names no lane."""
     found: list[Violation] = []
-    _check_lane_id(request.lane_id, found)
-    _check_outcomes(request.outcomes, found)
-    _refuse(found)
+    check_string("lane_id", lane_id, found, required=True)
+    refuse(found)
 
 
-def check_get_verdict(request: admin_pb2.GetVerdictRequest) -> None:
-    """Refuses a key hash that names nothing."""
-    found: list[Violation] = []
-    _check_string("key_hash", request.key_hash, found, required=True)
-    _refuse(found)
-
-
-def check_list_verdicts(request: admin_pb2.ListVerdictsRequest) -> None:
-    """Refuses a page that cannot be made."""
-    found: list[Violation] = []
-    _check_range("page_size", request.page_size, 0, LIMITS.page_size, found)
-    _check_string("page_token", request.page_token, found)
-    _refuse(found)
-
-
-def _check_key(key: policy_pb2.PolicyKey, found: list[Violation]) -> None:
-    _check_string("key.target", key.target, found, required=True)
+def check_key(key: policy_pb2.PolicyKey, found: list[Violation]) -> None:
+    """Finds what a key may not hold."""
+    check_string("key.target", key.target, found, required=True)
     for name, value in (
         ("drafter", key.drafter),
         ("hardware", key.hardware),
@@ -102,77 +106,36 @@ def _check_key(key: policy_pb2.PolicyKey, found: list[Violation]) -> None:
         ("blas", key.blas),
         ("mlx_version", key.mlx_version),
     ):
-        _check_string(f"key.{name}", value, found)
-    _check_range("key.draft_width", key.draft_width, 1, LIMITS.draft_width, found)
+        check_string(f"key.{name}", value, found)
+    check_range("key.draft_width", key.draft_width, 1, LIMITS.draft_width, found)
 
 
-def _check_capabilities(capabilities: policy_pb2.LaneCapabilities, found: list[Violation]) -> None:
-    _check_range("capabilities.max_width", capabilities.max_width, 1, LIMITS.width, found)
-    _check_string("capabilities.drafter_kind", capabilities.drafter_kind, found)
+def check_capabilities(capabilities: policy_pb2.LaneCapabilities, found: list[Violation]) -> None:
+    """Finds what capabilities may not hold."""
+    check_range("capabilities.max_width", capabilities.max_width, 1, LIMITS.width, found)
+    check_string("capabilities.drafter_kind", capabilities.drafter_kind, found)
 
 
-def _check_costs(costs: Sequence[policy_pb2.CostCell], found: list[Violation]) -> None:
-    _check_count("costs", len(costs), LIMITS.costs, found)
+def check_costs(costs: Sequence[policy_pb2.CostCell], found: list[Violation]) -> None:
+    """Finds what a cost table may not hold."""
+    check_count("costs", len(costs), LIMITS.costs, found)
     for i, cell in enumerate(costs):
-        if _full(found):
+        if full(found):
             return
-        _check_range(f"costs[{i}].width", cell.width, 1, LIMITS.width, found)
-        _check_range(f"costs[{i}].draft_width", cell.draft_width, 1, LIMITS.draft_width, found)
-        _check_ms(f"costs[{i}].verify_ms", cell.verify_ms, found)
-        _check_ms(f"costs[{i}].draft_ms", cell.draft_ms, found)
+        check_range(f"costs[{i}].width", cell.width, 1, LIMITS.width, found)
+        check_range(f"costs[{i}].draft_width", cell.draft_width, 1, LIMITS.draft_width, found)
+        check_ms(f"costs[{i}].verify_ms", cell.verify_ms, found)
+        check_ms(f"costs[{i}].draft_ms", cell.draft_ms, found)
 
 
-def _check_lane_id(lane_id: str, found: list[Violation]) -> None:
-    _check_string("lane_id", lane_id, found, required=True)
+def check_situation(situation: policy_pb2.Situation, found: list[Violation]) -> None:
+    """Finds what a situation may not hold."""
+    check_range("situation.width", situation.width, 1, LIMITS.width, found)
+    check_range("situation.max_draft_width", situation.max_draft_width, 0, LIMITS.draft_width, found)
 
 
-def _check_situation(situation: policy_pb2.Situation, found: list[Violation]) -> None:
-    _check_range("situation.width", situation.width, 1, LIMITS.width, found)
-    _check_range("situation.max_draft_width", situation.max_draft_width, 0, LIMITS.draft_width, found)
-
-
-def _check_outcomes(outcomes: Sequence[policy_pb2.BurstOutcome], found: list[Violation]) -> None:
-    _check_count("outcomes", len(outcomes), LIMITS.outcomes, found)
-    for i, outcome in enumerate(outcomes):
-        if _full(found):
-            return
-        if not outcome.sequence:
-            found.append(Violation(f"outcomes[{i}].sequence", "must be 1 or more, got 0"))
-        _check_string(f"outcomes[{i}].grant_id", outcome.grant_id, found)
-        _check_count(f"outcomes[{i}].steps", len(outcome.steps), LIMITS.steps, found)
-        if not _full(found):
-            _check_steps(i, outcome.steps, found)
-
-
-def _check_steps(i: int, steps: Iterable[policy_pb2.StepRecord], found: list[Violation]) -> None:
-    for j, step in enumerate(steps):
-        # The usual case is decided by plain comparisons; paths and texts are made only for a bad step.
-        if (
-            0 < step.mode <= _HIGHEST_MODE
-            and 1 <= step.width <= LIMITS.width
-            and 1 <= step.draft_width <= LIMITS.draft_width
-            and len(step.accepted_by_position) <= LIMITS.draft_width
-            and 0.0 <= step.draft_ms < _INFINITY
-            and 0.0 <= step.verify_ms < _INFINITY
-            and 0.0 <= step.overhead_ms < _INFINITY
-            and 0.0 <= step.wall_ms < _INFINITY
-        ):
-            continue
-        path = f"outcomes[{i}].steps[{j}]"
-        _check_range(f"{path}.mode", step.mode, 1, _HIGHEST_MODE, found)
-        _check_range(f"{path}.width", step.width, 1, LIMITS.width, found)
-        _check_range(f"{path}.draft_width", step.draft_width, 1, LIMITS.draft_width, found)
-        positions = len(step.accepted_by_position)
-        _check_count(f"{path}.accepted_by_position", positions, LIMITS.draft_width, found)
-        _check_ms(f"{path}.draft_ms", step.draft_ms, found)
-        _check_ms(f"{path}.verify_ms", step.verify_ms, found)
-        _check_ms(f"{path}.overhead_ms", step.overhead_ms, found)
-        _check_ms(f"{path}.wall_ms", step.wall_ms, found)
-        if _full(found):
-            return
-
-
-def _check_string(field: str, value: str, found: list[Violation], *, required: bool = False) -> None:
+def check_string(field: str, value: str, found: list[Violation], *, required: bool = False) -> None:
+    """Finds a text that is too long, or missing."""
     if required and not value:
         found.append(Violation(field, "must not be empty"))
     # A character takes at most 4 bytes, so that short texts need no encoding to be measured.
@@ -180,29 +143,35 @@ def _check_string(field: str, value: str, found: list[Violation], *, required: b
         found.append(Violation(field, f"must have at most {LIMITS.string_bytes} bytes, has {len(value.encode())}"))
 
 
-def _check_range(field: str, value: int, least: int, most: int, found: list[Violation]) -> None:
+def check_range(field: str, value: int, least: int, most: int, found: list[Violation]) -> None:
+    """Finds a number out of its range."""
     if not least <= value <= most:
         found.append(Violation(field, f"must be from {least} to {most}, got {int(value)}"))
 
 
-def _check_count(field: str, count: int, most: int, found: list[Violation]) -> None:
+def check_count(field: str, count: int, most: int, found: list[Violation]) -> None:
+    """Finds too many entries."""
     if count > most:
         found.append(Violation(field, f"must have at most {most} entries, has {count}"))
 
 
-def _check_ms(field: str, value: float, found: list[Violation]) -> None:
-    if not 0.0 <= value < _INFINITY:
+def check_ms(field: str, value: float, found: list[Violation]) -> None:
+    """Finds a time that no clock gives."""
+    if not 0.0 <= value < INFINITY:
         found.append(Violation(field, f"must be a finite number of milliseconds, 0 or more, got {value}"))
 
 
-def _missing(field: str) -> Violation:
+def missing(field: str) -> Violation:
+    """A field that has to be set."""
     return Violation(field, "must be set")
 
 
-def _full(found: list[Violation]) -> bool:
+def full(found: list[Violation]) -> bool:
+    """Whether enough was found."""
     return len(found) >= LIMITS.violations
 
 
-def _refuse(found: list[Violation]) -> None:
+def refuse(found: list[Violation]) -> None:
+    """Refuses the request if anything was found."""
     if found:
         raise invalid(*found[: LIMITS.violations])

@@ -49,14 +49,14 @@ def test_a_kill_in_the_middle_of_saving_leaves_no_half_written_hint(
             with contextlib.suppress(grpc.RpcError):
                 one.result()
     store = FileHintStore(hints)
-    loads = {key.target: store.load(convert.key_from_proto(key)) for key in keys}
-    stored = [load for load in loads.values() if load.hint is not None]
+    loads = {key.target: store.load(convert.key_from_proto(key).hash) for key in keys}
+    stored = [load for load in loads.values() if load.document is not None]
     assert 0 < len(stored) < 200, "the kill came before the first hint or after the last"
-    assert all("missing" in str(load.reason) for load in loads.values() if load.hint is None)
+    assert all("missing" in str(load.reason) for load in loads.values() if load.document is None)
     assert len(list(hints.glob("*.json"))) == len(stored)
 
     again = start_policy(start_process, tmp_path)
-    remembered = next(name for name, load in loads.items() if load.hint is not None)
+    remembered = next(name for name, load in loads.items() if load.document is not None)
     with grpc.insecure_channel(again.address) as channel:
         assert policy_lane(channel, target=remembered).snapshot.from_hint
 

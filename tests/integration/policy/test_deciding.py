@@ -62,7 +62,7 @@ def test_a_pairing_settles_by_what_was_measured_and_a_restart_remembers_it(
     snapshot = verdict_of(channel, lane).snapshot
     assert (snapshot.state, snapshot.verdict) == (policy_pb2.POLICY_STATE_SETTLED, verdict)
     policy.wait_event("hint stored")
-    assert [path.name for path in hint_dir.iterdir()] == [f"{snapshot.key_hash}.json"]
+    assert {path.name for path in hint_dir.iterdir()} == {f"{snapshot.key_hash}.json", ".lock"}
     assert policy.stop() == 0
 
     again = start_policy()
@@ -108,7 +108,7 @@ def test_a_broken_hint_is_profiled_again_with_a_line_that_says_why(
     policy_lane(connect(first.address)).settle()
     first.wait_event("hint stored")
     first.stop()
-    (path,) = hint_dir.iterdir()
+    (path,) = hint_dir.glob("*.json")
     path.write_bytes(content)
 
     policy = start_policy()
@@ -118,7 +118,20 @@ def test_a_broken_hint_is_profiled_again_with_a_line_that_says_why(
     assert str(path) in line["why"]
     lane.settle()
     policy.wait_event("hint stored")
-    assert json.loads(path.read_text())["verdict"]
+    assert json.loads(path.read_text())["settled"]["verdict"]
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_file_of_an_older_format_is_reported_at_the_start_and_is_no_error(
+    start_policy: Start, hint_dir: Path, version: int
+) -> None:
+    hint_dir.mkdir()
+    old = {"version": version, "target": "t", "drafter": "d", "hardware": "M5-16c", "verdict": "enable"}
+    (hint_dir / "0123456789abcdef.json").write_text(json.dumps({**old, "acceptance_rate": 0.68, "samples": 4}))
+    policy = start_policy()
+    (line,) = policy.events("hint not used")
+    assert line["level"] == "info"
+    assert f"old version {version}; the pairing is re-profiled" in line["why"]
 
 
 def test_every_truncation_of_a_hint_is_profiled_again(
@@ -130,7 +143,7 @@ def test_every_truncation_of_a_hint_is_profiled_again(
     for target in targets:
         policy_lane(channel, target=target).settle()
     assert first.stop() == 0
-    paths = sorted(hint_dir.iterdir())
+    paths = sorted(hint_dir.glob("*.json"))
     assert len(paths) == len(targets)
     for n, path in enumerate(paths):
         whole = path.read_bytes().rstrip()
@@ -152,13 +165,13 @@ def test_a_folder_that_cannot_be_written_costs_one_warning_and_no_verdict(
     channel = connect(policy.address)
     lane = policy_lane(channel)
     lane.settle()
-    warning = policy.wait_event("hint not stored")
+    warning = policy.wait_event("hint store failed")
     assert warning["level"] == "warning"
     assert str(hint_dir) in warning["why"]
     for _ in range(3):
         assert lane.burst().reason in GATE
     assert verdict_of(channel, lane).snapshot.verdict == policy_pb2.VERDICT_ENABLE
-    assert len(policy.events("hint not stored")) == 1
+    assert len(policy.events("hint store failed")) == 1
 
 
 @pytest.mark.parametrize(

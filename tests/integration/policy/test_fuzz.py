@@ -1,20 +1,23 @@
 """Whatever bytes arrive, the answer is a status that the service chose, and it goes on serving."""
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from burstgate.policy.v1 import policy_pb2
+from burstgate.policy.v1 import admin_pb2, admin_pb2_grpc, policy_pb2
 
 ALLOWED = {
     grpc.StatusCode.OK,
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.NOT_FOUND,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.FAILED_PRECONDITION,
 }
 METHODS = [
     "PolicyService/OpenLane",
@@ -22,6 +25,13 @@ METHODS = [
     "PolicyService/ReportBurst",
     "PolicyAdminService/GetVerdict",
     "PolicyAdminService/ListVerdicts",
+    "PolicyAdminService/PinVerdict",
+    "PolicyAdminService/UnpinVerdict",
+    "PolicyAdminService/ResetVerdict",
+    "PolicyAdminService/ExportHints",
+    "PolicyAdminService/ImportHints",
+    "PolicyAdminService/ExplainGrant",
+    "PolicyAdminService/ReplayTrace",
 ]
 
 numbers = st.integers(0, 2**32 - 1) | st.integers(0, 70)
@@ -99,6 +109,53 @@ def test_any_measurement_gets_a_grant_or_names_its_bad_field(
     request = policy_pb2.DecideBurstRequest(lane_id=lane, situation=situation, outcomes=given_outcomes)
     code = code_of(channel, "PolicyService/DecideBurst", request.SerializeToString())
     assert code in {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT}
+
+
+texts = st.text(max_size=30)
+json_texts = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+).map(json.dumps)
+pins = st.builds(
+    admin_pb2.PinVerdictRequest,
+    key_hash=st.just("") | texts,
+    speculate=st.booleans(),
+    reason=texts,
+    author=texts,
+    ttl=st.none() | st.builds(Duration, seconds=st.integers(-(2**63), 2**63 - 1), nanos=st.integers(-9, 9)),
+)
+
+
+@given(
+    pin=pins, hint=json_texts, given_outcomes=st.lists(outcomes, max_size=5), situation=situations, known=st.booleans()
+)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_admin_request_gets_a_chosen_status_and_spoils_nothing(
+    channel: grpc.Channel,
+    policy_lane: Any,
+    pin: admin_pb2.PinVerdictRequest,
+    hint: str,
+    given_outcomes: list[policy_pb2.BurstOutcome],
+    situation: policy_pb2.Situation,
+    known: bool,
+) -> None:
+    lane = channel_lane(channel, policy_lane)
+    if known:
+        admin: Any = admin_pb2_grpc.PolicyAdminServiceStub(channel)  # type: ignore[no-untyped-call]
+        listed = admin.ListVerdicts(admin_pb2.ListVerdictsRequest(), timeout=10).verdicts
+        pin.key_hash = listed[0].snapshot.key_hash
+    lane_request = policy_lane(channel, target="replayed").open_request if known else policy_pb2.OpenLaneRequest()
+    requests = {
+        "PinVerdict": pin,
+        "ImportHints": admin_pb2.ImportHintsRequest(hints=[hint], overwrite=known),
+        "ExplainGrant": admin_pb2.ExplainGrantRequest(lane_id=lane, situation=situation),
+        "ReplayTrace": admin_pb2.ReplayTraceRequest(lane=lane_request, outcomes=given_outcomes),
+        "ExportHints": admin_pb2.ExportHintsRequest(),
+        "ListVerdicts": admin_pb2.ListVerdictsRequest(),
+    }
+    for method, request in requests.items():
+        assert code_of(channel, f"PolicyAdminService/{method}", request.SerializeToString()) in ALLOWED
 
 
 def channel_lane(channel: grpc.Channel, policy_lane: Any) -> str:

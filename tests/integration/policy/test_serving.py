@@ -77,6 +77,9 @@ def test_it_says_nothing_but_log_lines_and_its_address(start_policy: Start) -> N
         ("grant_fresh_ms", "1.5", "BURSTGATE_GRANT_FRESH_MS=1.5: must be a whole number from 0 to"),
         ("policy_listen", "here", "BURSTGATE_POLICY_LISTEN=here: must be host:port"),
         ("hint_dir", "", "BURSTGATE_HINT_DIR=: is set but empty"),
+        ("hint_store", "memcached://x", "BURSTGATE_HINT_STORE=memcached://x: must be files, or a URL"),
+        ("hint_store", "redis://h:port", "BURSTGATE_HINT_STORE=redis://h:port: must be files, or a URL"),
+        ("hint_refresh_s", "0", "BURSTGATE_HINT_REFRESH_S=0: must be a number from 0.05 to"),
     ],
 )
 def test_a_bad_setting_ends_the_start_with_code_2_and_one_line(

@@ -27,6 +27,7 @@ from burstgate_policy.core.types import (
 KEY = PolicyKey("target", "drafter", "machine", 8, "t", "d", "float32", "cpu", "openblas", "0.32.4")
 CAPABILITIES = LaneCapabilities(batchable=True, max_width=32, drafter_kind="mtp_head", apple_gpu_generation=0)
 COSTS = [CostCell(1, k, 64, 60.0 + 5 * k, 3.5 * (k - 1)) for k in (1, 2, 4, 8)]
+NOW = 1_800_000_000.0
 counts = st.integers(0, 2**32 - 1)
 times_ms = st.floats(allow_nan=True, allow_infinity=True)
 
@@ -99,7 +100,7 @@ def lane(beginning: Beginning) -> Lane:
     hint = Hint(KEY, verdict, 0.5, 4) if verdict else None
     config = CoreConfig()
     policy = MtpPolicy.start(
-        KEY, force=force, adaptive=adaptive, static_default=static_default, hint=hint, config=config
+        KEY, force=force, adaptive=adaptive, static_default=static_default, hint=hint, config=config, now_s=NOW
     )
     return Lane(policy, CAPABILITIES, COSTS, config)
 
@@ -126,8 +127,8 @@ def test_no_input_raises_or_leaves_the_documented_states(
 ) -> None:
     subject = lane(beginning)
     for sequence, (situation, steps) in enumerate(story, start=1):
-        check_grant(subject.decide(situation), situation)
-        subject.observe(BurstOutcome("", sequence, tuple(steps), 0))
+        check_grant(subject.decide(situation, NOW), situation)
+        subject.observe(BurstOutcome("", sequence, tuple(steps), 0), NOW)
     check_snapshot(subject)
 
 
@@ -137,13 +138,13 @@ def test_wild_profiles_settle_and_never_to_a_number_that_is_none(
     probes: list[StepRecord], rounds: list[StepRecord], static_default: bool
 ) -> None:
     subject = lane((None, True, static_default, None))
-    subject.observe(BurstOutcome("", 1, (*probes, *rounds * 32), 0))
-    assert subject.policy.snapshot().state is State.SETTLED
+    subject.observe(BurstOutcome("", 1, (*probes, *rounds * 64), 0), NOW)
+    assert subject.policy.snapshot(NOW).state is State.SETTLED
     check_snapshot(subject)
 
 
 def check_snapshot(subject: Lane) -> None:
-    view = subject.policy.snapshot()
+    view = subject.policy.snapshot(NOW)
     assert view.state is not State.UNSPECIFIED
     assert (view.verdict is Verdict.UNSPECIFIED) == (view.state is not State.SETTLED)
     assert view.speedup is None or math.isfinite(view.speedup)
@@ -157,13 +158,13 @@ def test_cutting_the_same_steps_into_other_outcomes_gives_the_same_lane(
     beginning: Beginning, steps: list[StepRecord], data: st.DataObject
 ) -> None:
     whole, cut = lane(beginning), lane(beginning)
-    whole.observe(BurstOutcome("", 1, tuple(steps), 0))
+    whole.observe(BurstOutcome("", 1, tuple(steps), 0), NOW)
     places = sorted(data.draw(st.lists(st.integers(0, len(steps)), max_size=20)))
     for sequence, (start, end) in enumerate(zip([0, *places], [*places, len(steps)], strict=True), start=1):
-        cut.observe(BurstOutcome("", sequence, tuple(steps[start:end]), 0))
+        cut.observe(BurstOutcome("", sequence, tuple(steps[start:end]), 0), NOW)
     assert state(whole) == state(cut, sequence_like=whole)
     situation = Situation(2, 100, 3, eligible=True, max_draft_width=0)
-    assert whole.decide(situation) == cut.decide(situation)
+    assert whole.decide(situation, NOW) == cut.decide(situation, NOW)
 
 
 @given(beginnings, st.lists(st.lists(sane_steps(), max_size=10), max_size=8), st.data())
@@ -173,9 +174,9 @@ def test_outcomes_seen_before_change_nothing(
     once, again = lane(beginning), lane(beginning)
     outcomes = [BurstOutcome("", i, tuple(steps), i) for i, steps in enumerate(bursts, start=1)]
     for index, outcome in enumerate(outcomes):
-        once.observe(outcome)
-        again.observe(outcome)
-        again.observe(outcomes[data.draw(st.integers(0, index))])
+        once.observe(outcome, NOW)
+        again.observe(outcome, NOW)
+        again.observe(outcomes[data.draw(st.integers(0, index))], NOW)
     assert state(once) == state(again)
 
 
@@ -185,10 +186,10 @@ def test_the_same_inputs_give_the_same_grants(
 ) -> None:
     left, right = lane(beginning), lane(beginning)
     for sequence, (situation, steps) in enumerate(story, start=1):
-        assert left.decide(situation) == right.decide(situation)
+        assert left.decide(situation, NOW) == right.decide(situation, NOW)
         outcome = BurstOutcome("", sequence, tuple(steps), 0)
-        left.observe(outcome)
-        right.observe(outcome)
+        left.observe(outcome, NOW)
+        right.observe(outcome, NOW)
 
 
 def state(subject: Lane, *, sequence_like: Lane | None = None) -> bytes:

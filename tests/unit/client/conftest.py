@@ -131,6 +131,54 @@ class _Admin(admin_pb2_grpc.PolicyAdminServiceServicer):
             next_page_token=str(end) if end < len(self._server.verdicts) else "",
         )
 
+    async def WatchVerdicts(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        self._server.note("WatchVerdicts", request, context)
+        try:
+            for number, verdict in enumerate(self._server.verdicts, start=1):
+                yield admin_pb2.WatchVerdictsResponse(verdict=verdict, resume_token=f"e.{number}")
+            await asyncio.Event().wait()
+        finally:
+            self._server.left.set()
+
+    async def PinVerdict(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._server.note("PinVerdict", request, context)
+        pin = policy_pb2.Pin(speculate=request.speculate, reason=request.reason, author=request.author)
+        pin.pinned_at.FromSeconds(1_700_000_000)
+        if request.HasField("ttl"):
+            pin.expires_at.FromSeconds(1_700_000_000 + request.ttl.seconds)
+        snapshot = policy_pb2.PolicySnapshot(key_hash=request.key_hash, pin=pin)
+        return admin_pb2.PinVerdictResponse(verdict=admin_pb2.VerdictView(snapshot=snapshot))
+
+    async def UnpinVerdict(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._server.note("UnpinVerdict", request, context)
+        snapshot = policy_pb2.PolicySnapshot(key_hash=request.key_hash)
+        return admin_pb2.UnpinVerdictResponse(verdict=admin_pb2.VerdictView(snapshot=snapshot))
+
+    async def ResetVerdict(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._server.note("ResetVerdict", request, context)
+        snapshot = policy_pb2.PolicySnapshot(key_hash=request.key_hash, state=policy_pb2.POLICY_STATE_PROFILING)
+        return admin_pb2.ResetVerdictResponse(verdict=admin_pb2.VerdictView(snapshot=snapshot))
+
+    async def ExportHints(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._server.note("ExportHints", request, context)
+        return admin_pb2.ExportHintsResponse(hints=['{"version": 4}'])
+
+    async def ImportHints(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._server.note("ImportHints", request, context)
+        return admin_pb2.ImportHintsResponse(
+            results=[admin_pb2.ImportedHint(key_hash=hint, stored=request.overwrite) for hint in request.hints]
+        )
+
+    async def ExplainGrant(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._server.note("ExplainGrant", request, context)
+        rule = admin_pb2.RuleAnswer(rule="gate", decided=True, numbers={"plain": 2.0}, answer="it pays")
+        return admin_pb2.ExplainGrantResponse(grant=policy_pb2.BurstGrant(draft_width=4), rules=[rule])
+
+    async def ReplayTrace(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._server.note("ReplayTrace", request, context)
+        step = admin_pb2.ReplayedStep(recorded_mode=1, recorded_draft_width=1, mode=2, draft_width=4, reason=6)
+        return admin_pb2.ReplayTraceResponse(steps=[step], recorded_ms=20.0, replayed_ms=10.0, tokens=3)
+
 
 @pytest.fixture
 def server() -> Iterator[Server]:

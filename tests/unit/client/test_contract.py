@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 from typing import Any
@@ -26,6 +27,14 @@ def test_every_rpc_but_those_of_lanes_has_a_method_of_the_sync_clients(server: A
         client.server_info()
         list(policy.verdicts())
         policy.verdict("ab")
+        with contextlib.closing(policy.watch()) as changes:
+            next(changes)
+        policy.pin("ab", speculate=True, reason="why", author="who")
+        policy.unpin("ab")
+        policy.reset("ab")
+        policy.import_hints(policy.export_hints())
+        policy.explain("lane")
+        policy.replay({})
     assert {asked.method for asked in server.asked} == _every_rpc(rpc_methods) - LANE_RPCS
 
 
@@ -39,6 +48,14 @@ async def test_every_rpc_but_those_of_lanes_has_a_method_of_the_aio_clients(serv
     async with burstgate.AsyncPolicyClient(server.address) as policy:
         assert [verdict.key_hash async for verdict in policy.verdicts()] == ["ab"]
         await policy.verdict("ab")
+        async with contextlib.aclosing(policy.watch()) as changes:
+            await anext(changes)
+        await policy.pin("ab", speculate=True, reason="why", author="who")
+        await policy.unpin("ab")
+        await policy.reset("ab")
+        await policy.import_hints(await policy.export_hints())
+        await policy.explain("lane")
+        await policy.replay({})
     assert {asked.method for asked in server.asked} == _every_rpc(rpc_methods) - LANE_RPCS
 
 
@@ -77,6 +94,14 @@ def test_the_sync_and_aio_classes_offer_the_same_methods_and_options(sync: type,
         (verdicts.PolicyKey, policy_pb2.PolicyKey),
         (verdicts.Grant, policy_pb2.BurstGrant),
         (verdicts.Lane, admin_pb2.LaneView),
+        (verdicts.Evidence, policy_pb2.Evidence),
+        (verdicts.Pin, policy_pb2.Pin),
+        (verdicts.VerdictFilter, admin_pb2.VerdictFilter),
+        (verdicts.ImportedHint, admin_pb2.ImportedHint),
+        (verdicts.Situation, policy_pb2.Situation),
+        (verdicts.RuleAnswer, admin_pb2.RuleAnswer),
+        (verdicts.Explanation, admin_pb2.ExplainGrantResponse),
+        (verdicts.ReplayedStep, admin_pb2.ReplayedStep),
         (burstgate.Sampling, decode_pb2.SamplingOptions),
         (burstgate.Stop, decode_pb2.StopOptions),
         (burstgate.Message, decode_pb2.ChatMessage),

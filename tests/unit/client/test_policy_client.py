@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 import burstgate
 from burstgate.policy.v1 import admin_pb2, policy_pb2
+from burstgate.verdicts import Answer, PolicyState
 
 
 def view(key_hash: str, **snapshot: Any) -> Any:
@@ -35,6 +37,65 @@ def test_a_number_that_is_absent_is_none_and_zero_is_zero(server: Any) -> None:
         None,
         None,
     )
+
+
+def test_a_filter_reaches_the_server_on_every_page(server: Any) -> None:
+    server.verdicts.extend(view(f"{number:02}") for number in range(3))
+    wanted = burstgate.VerdictFilter(target="smol", state=PolicyState.SETTLED, verdict=Answer.DECLINE, pinned=True)
+    with burstgate.PolicyClient(server.address) as policy:
+        list(policy.verdicts(wanted, page_size=2))
+    sent = admin_pb2.VerdictFilter(target="smol", state=3, verdict=2, pinned=True)  # type: ignore[arg-type]
+    assert [asked.request.filter for asked in server.asked] == [sent, sent]
+
+
+def test_times_are_read_with_their_zone_and_an_absent_one_is_none(server: Any) -> None:
+    with burstgate.PolicyClient(server.address) as policy:
+        verdict = policy.pin("ab", speculate=True, reason="why", author="who", ttl_s=1.5)
+        for_ever = policy.pin("ab", speculate=False, reason="why", author="who")
+    assert server.asked[0].request.ttl.ToMilliseconds() == 1500
+    assert not server.asked[1].request.HasField("ttl")
+    assert verdict.pin is not None
+    assert for_ever.pin is not None
+    assert verdict.pin.expires_at == datetime.fromtimestamp(1_700_000_001, UTC)
+    assert for_ever.pin.expires_at is None
+    assert (verdict.expires_at, verdict.evidence) == (None, None)
+
+
+@pytest.mark.parametrize("ttl_s", [-1.0, float("nan"), float("inf")])
+def test_a_duration_that_cannot_be_sent_is_refused_by_name(server: Any, ttl_s: float) -> None:
+    with burstgate.PolicyClient(server.address) as policy, pytest.raises(burstgate.InvalidRequest, match="ttl"):
+        policy.pin("ab", speculate=True, reason="why", author="who", ttl_s=ttl_s)
+
+
+def test_a_watch_that_is_left_ends_on_the_server(server: Any) -> None:
+    server.verdicts.append(view("aa", explanation="so"))
+    with burstgate.PolicyClient(server.address) as policy:
+        changes = policy.watch(resume_token="e.0")
+        change = next(changes)
+        assert change.verdict is not None
+        assert (change.key_hash, change.resume_token, change.removed) == ("aa", "e.1", False)
+        changes.close()
+        assert server.left.wait(10)
+    assert server.asked[0].request.resume_token == "e.0"
+
+
+def test_rules_and_replays_are_read_whole(server: Any) -> None:
+    with burstgate.PolicyClient(server.address) as policy:
+        explained = policy.explain("lane", burstgate.Situation(2, depth_tokens=64))
+        replay = policy.replay('{"outcomes": [{"sequence": 1}]}', {"GATE_REFRESH_TOKENS": "9"})
+    (rule,) = explained.rules
+    assert (rule.rule, rule.decided, dict(rule.numbers), rule.answer) == ("gate", True, {"plain": 2.0}, "it pays")
+    assert server.asked[0].request.situation == policy_pb2.Situation(width=2, depth_tokens=64, eligible=True)
+    assert (replay.tokens, replay.recorded_ms, replay.replayed_ms) == (3, 20.0, 10.0)
+    assert replay.steps[0].reason == burstgate.GrantReason.GATE_SPECULATIVE
+    assert dict(server.asked[1].request.settings) == {"GATE_REFRESH_TOKENS": "9"}
+    assert server.asked[1].request.outcomes[0].sequence == 1
+
+
+@pytest.mark.parametrize("trace", ["", "{", "[]", '{"outcome": []}', '{"outcomes": 3}'])
+def test_a_trace_that_is_none_is_refused_by_name(server: Any, trace: str) -> None:
+    with burstgate.PolicyClient(server.address) as policy, pytest.raises(burstgate.InvalidRequest, match="trace"):
+        policy.replay(trace)
 
 
 def test_an_unknown_verdict_is_not_found(server: Any) -> None:

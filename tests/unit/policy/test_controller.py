@@ -1,10 +1,10 @@
 """How the rules compose into grants, and what a lane learns from outcomes."""
 
 import dataclasses
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
+from tests.unit.policy.loop import MIDWAY, NOW, Loop, MakeStep
 
 from burstgate_policy.core.config import CoreConfig
 from burstgate_policy.core.controller import Lane
@@ -13,55 +13,17 @@ from burstgate_policy.core.mtp_policy import MtpPolicy
 from burstgate_policy.core.types import (
     BurstOutcome,
     CostCell,
-    Grant,
     LaneCapabilities,
     Mode,
     PolicyKey,
     Reason,
-    Situation,
     State,
     StepRecord,
     Verdict,
 )
+from burstgate_policy.core.verdict_config import VerdictConfig
 
-MakeStep = Callable[..., StepRecord]
-MIDWAY = Situation(width=1, depth_tokens=100, min_emitted_tokens=50, eligible=True, max_draft_width=0)
-
-
-class Loop:
-    """A decode loop around one lane: it runs each grant and reports it."""
-
-    def __init__(self, lane: Lane, make_step: MakeStep, *, round_ms: float, accepted: int) -> None:
-        self.lane = lane
-        self.make_step = make_step
-        self.round_ms = round_ms
-        self.accepted = accepted
-        self.sequence: Iterator[int] = itertools.count(1)
-
-    def report(self, *steps: StepRecord) -> None:
-        self.lane.observe(BurstOutcome("", next(self.sequence), steps, 0))
-
-    def burst(self, situation: Situation = MIDWAY) -> Grant:
-        grant = self.lane.decide(situation)
-        step = self.make_step(
-            grant.mode,
-            draft_width=grant.draft_width,
-            accepted=min(self.accepted, grant.draft_width - 1),
-            draft_ms=0.0,
-            verify_ms=self.round_ms,
-            overhead_ms=0.0,
-            width=situation.width,
-            excluded=grant.mode is Mode.PINNED,
-        )
-        self.report(*[step] * grant.max_steps)
-        return grant
-
-    def until(self, reason: Reason, limit: int = 500) -> Grant:
-        for _ in range(limit):
-            grant = self.burst()
-            if grant.reason is reason:
-                return grant
-        raise AssertionError(f"{reason.name} never came")
+SEED = CoreConfig(verdict=VerdictConfig.seed())
 
 
 @pytest.fixture
@@ -79,10 +41,10 @@ def make_loop(
         config: CoreConfig | None = None,
         policy: MtpPolicy | None = None,
     ) -> Loop:
-        config = config or CoreConfig()
+        config = config or SEED
         hint = Hint(key, verdict, 0.68, 4) if verdict else None
         policy = policy or MtpPolicy.start(
-            key, force=force, adaptive=adaptive, static_default=static_default, hint=hint, config=config
+            key, force=force, adaptive=adaptive, static_default=static_default, hint=hint, config=config, now_s=NOW
         )
         return Loop(Lane(policy, capabilities, costs, config), make_step, round_ms=round_ms, accepted=accepted)
 
@@ -117,7 +79,7 @@ def test_profiling_asks_for_two_plain_steps_then_eight_rounds_four_times(make_lo
         (Reason.PROFILING_PLAIN, Mode.PROBE_PLAIN, 2),
         (Reason.PROFILING_SPECULATIVE, Mode.PROBE_SPECULATIVE, 8),
     ] * 4
-    view = loop.lane.policy.snapshot()
+    view = loop.lane.policy.snapshot(NOW)
     assert (view.state, view.verdict, view.samples) == (State.SETTLED, Verdict.ENABLE, 4)
     assert view.speedup == pytest.approx(3 * 68 / 90)
     assert loop.burst().reason is Reason.GATE_SPECULATIVE
@@ -135,18 +97,18 @@ def test_a_losing_pairing_is_declined_and_stays_plain(make_loop: MakeLoop) -> No
 def test_a_plain_probe_that_ran_no_step_is_asked_again_without_more_allowance(make_loop: MakeLoop) -> None:
     loop = make_loop()
     for _ in range(50):
-        assert loop.lane.decide(MIDWAY).reason is Reason.PROFILING_PLAIN
+        assert loop.lane.decide(MIDWAY, NOW).reason is Reason.PROFILING_PLAIN
         loop.report()
     plain_steps = sum(g.max_steps for g in (loop.burst() for _ in range(8)) if g.mode is Mode.PROBE_PLAIN)
     assert plain_steps == 8
-    assert loop.lane.policy.snapshot().state is State.SETTLED
+    assert loop.lane.policy.snapshot(NOW).state is State.SETTLED
 
 
 def test_a_profiled_burst_may_be_spread_over_short_bursts(make_loop: MakeLoop, make_step: MakeStep) -> None:
     loop = make_loop()
     for _ in range(4 * (1 + 8)):
-        loop.report(make_step(loop.lane.decide(MIDWAY).mode))
-    view = loop.lane.policy.snapshot()
+        loop.report(make_step(loop.lane.decide(MIDWAY, NOW).mode))
+    view = loop.lane.policy.snapshot(NOW)
     assert (view.state, view.samples) == (State.SETTLED, 4)
 
 
@@ -157,14 +119,14 @@ def test_asking_while_the_last_step_still_runs_costs_no_more_plain_steps(
     loop = make_loop()
     late: list[StepRecord] = []
     plain_steps = 0
-    while loop.lane.policy.snapshot().state is State.PROFILING:
-        grant = loop.lane.decide(MIDWAY)
+    while loop.lane.policy.snapshot(NOW).state is State.PROFILING:
+        grant = loop.lane.decide(MIDWAY, NOW)
         steps = [make_step(grant.mode)] * grant.max_steps
         plain_steps += grant.max_steps if grant.mode is Mode.PROBE_PLAIN else 0
         loop.report(*late, *steps[:-1])
         late = steps[-1:]
     assert plain_steps <= 8
-    assert loop.lane.policy.snapshot().speedup == pytest.approx(3 * 68 / 90)
+    assert loop.lane.policy.snapshot(NOW).speedup == pytest.approx(3 * 68 / 90)
 
 
 def test_lanes_of_one_pairing_profile_together(make_loop: MakeLoop) -> None:
@@ -172,7 +134,7 @@ def test_lanes_of_one_pairing_profile_together(make_loop: MakeLoop) -> None:
     second = make_loop(policy=first.lane.policy)
     grants = [loop.burst() for _ in range(4) for loop in (first, second)]
     assert sum(g.max_steps for g in grants if g.mode is Mode.PROBE_PLAIN) == 8
-    assert first.lane.policy.snapshot().state is State.SETTLED
+    assert first.lane.policy.snapshot(NOW).state is State.SETTLED
     assert second.burst().reason is Reason.GATE_SPECULATIVE
 
 
@@ -182,7 +144,7 @@ def test_lanes_of_one_pairing_profile_together(make_loop: MakeLoop) -> None:
     ids=["forced", "static", "profiling", "settled"],
 )
 def test_no_state_speculates_with_an_ineligible_row(make_loop: MakeLoop, how: dict[str, bool]) -> None:
-    grant = make_loop(**how).lane.decide(dataclasses.replace(MIDWAY, eligible=False))
+    grant = make_loop(**how).lane.decide(dataclasses.replace(MIDWAY, eligible=False), NOW)
     assert (grant.mode, grant.draft_width, grant.reason) == (Mode.PLAIN, 1, Reason.INELIGIBLE)
 
 
@@ -192,23 +154,23 @@ def test_no_state_speculates_with_an_ineligible_row(make_loop: MakeLoop, how: di
     ids=["forced", "static", "profiling", "settled"],
 )
 def test_no_state_speculates_without_room_for_a_draft(make_loop: MakeLoop, how: dict[str, bool]) -> None:
-    grant = make_loop(**how).lane.decide(dataclasses.replace(MIDWAY, max_draft_width=1))
+    grant = make_loop(**how).lane.decide(dataclasses.replace(MIDWAY, max_draft_width=1), NOW)
     assert (grant.mode, grant.draft_width, grant.reason) == (Mode.PLAIN, 1, Reason.INELIGIBLE)
     assert "drafts nothing" in grant.explanation
 
 
 def test_the_verdict_comes_before_eligibility(make_loop: MakeLoop) -> None:
     loop = make_loop(verdict=Verdict.DECLINE)
-    assert loop.lane.decide(dataclasses.replace(MIDWAY, eligible=False)).reason is Reason.VERDICT_DECLINED
+    assert loop.lane.decide(dataclasses.replace(MIDWAY, eligible=False), NOW).reason is Reason.VERDICT_DECLINED
 
 
 def test_a_lane_without_a_drafter_says_so(
     key: PolicyKey, capabilities: LaneCapabilities, costs: list[CostCell]
 ) -> None:
     config = CoreConfig()
-    policy = MtpPolicy.start(key, force=True, adaptive=True, static_default=True, hint=None, config=config)
+    policy = MtpPolicy.start(key, force=True, adaptive=True, static_default=True, hint=None, config=config, now_s=NOW)
     bare = dataclasses.replace(capabilities, drafter_kind="")
-    assert Lane(policy, bare, costs, config).decide(MIDWAY).reason is Reason.NO_DRAFTER
+    assert Lane(policy, bare, costs, config).decide(MIDWAY, NOW).reason is Reason.NO_DRAFTER
     narrow = MtpPolicy.start(
         dataclasses.replace(key, draft_width=1),
         force=True,
@@ -216,8 +178,9 @@ def test_a_lane_without_a_drafter_says_so(
         static_default=True,
         hint=None,
         config=config,
+        now_s=NOW,
     )
-    assert Lane(narrow, capabilities, costs, config).decide(MIDWAY).reason is Reason.NO_DRAFTER
+    assert Lane(narrow, capabilities, costs, config).decide(MIDWAY, NOW).reason is Reason.NO_DRAFTER
 
 
 @pytest.mark.parametrize("narrow", [2, 3, 5])
@@ -291,9 +254,9 @@ def test_the_gate_is_charged_the_active_width(make_loop: MakeLoop, make_step: Ma
 def test_an_outcome_seen_before_changes_nothing(make_loop: MakeLoop, make_step: MakeStep) -> None:
     loop = make_loop(verdict=Verdict.ENABLE)
     outcome = BurstOutcome("", 5, (make_step(Mode.SPECULATIVE),) * 16, 3)
-    loop.lane.observe(outcome)
-    loop.lane.observe(outcome)
-    loop.lane.observe(dataclasses.replace(outcome, sequence=4))
+    loop.lane.observe(outcome, NOW)
+    loop.lane.observe(outcome, NOW)
+    loop.lane.observe(dataclasses.replace(outcome, sequence=4), NOW)
     assert (loop.lane.steps, loop.lane.dropped_steps) == (16, 3)
 
 

@@ -1,15 +1,20 @@
-"""How a pairing is profiled and settles."""
+"""How a pairing is profiled and settles by the plain rules; time stands still here."""
 
 import dataclasses
 import math
 
 import pytest
 
-from burstgate_policy.core.config import CoreConfig, VerdictConfig
-from burstgate_policy.core.hint import HINT_VERSION, Hint
-from burstgate_policy.core.mtp_policy import MtpPolicy, Settled
+from burstgate_policy.core.config import CoreConfig
+from burstgate_policy.core.hint import Hint
+from burstgate_policy.core.mtp_policy import MtpPolicy
 from burstgate_policy.core.profile import Profile, ProfileSample
+from burstgate_policy.core.stages import Settled
 from burstgate_policy.core.types import PolicyKey, State, Verdict
+from burstgate_policy.core.verdict_config import VerdictConfig
+
+NOW = 1_800_000_000.0
+SEED = CoreConfig(verdict=VerdictConfig.seed())
 
 
 def start(
@@ -21,7 +26,7 @@ def start(
     hint: Hint | None = None,
 ) -> MtpPolicy:
     return MtpPolicy.start(
-        key, force=force, adaptive=adaptive, static_default=static_default, hint=hint, config=CoreConfig()
+        key, force=force, adaptive=adaptive, static_default=static_default, hint=hint, config=SEED, now_s=NOW
     )
 
 
@@ -52,7 +57,7 @@ def burst(
 
 def settled(policy: MtpPolicy, *samples: ProfileSample) -> Settled:
     for sample in samples:
-        policy.record(sample)
+        policy.record(sample, NOW)
     assert isinstance(policy.stage, Settled)
     return policy.stage
 
@@ -97,17 +102,17 @@ def test_known_machines_get_their_known_verdicts(
 def test_four_qualifying_bursts_are_needed(key: PolicyKey) -> None:
     policy = start(key)
     for samples in range(4):
-        assert policy.snapshot().state is State.PROFILING
-        assert policy.snapshot().samples == samples
-        policy.record(GOOD)
-    assert policy.snapshot().state is State.SETTLED
+        assert policy.snapshot(NOW).state is State.PROFILING
+        assert policy.snapshot(NOW).samples == samples
+        policy.record(GOOD, NOW)
+    assert policy.snapshot(NOW).state is State.SETTLED
 
 
 def test_bursts_without_rounds_do_not_count_but_their_plain_steps_do(key: PolicyKey) -> None:
     policy = start(key)
     for _ in range(3):
-        policy.record(burst(0.0, rounds=0, plain_step_ms=72.0))
-    assert policy.snapshot().samples == 0
+        policy.record(burst(0.0, rounds=0, plain_step_ms=72.0), NOW)
+    assert policy.snapshot(NOW).samples == 0
     stage = settled(policy, *[burst(1.1)] * 4)
     assert stage.speedup == pytest.approx(2.1 * 72 / 98)
 
@@ -164,8 +169,8 @@ def test_a_forced_policy_never_profiles_nor_persists(key: PolicyKey, force: bool
     hint = Hint(key, Verdict.DECLINE if force else Verdict.ENABLE, 0.5, 4)
     policy = start(key, force=force, adaptive=adaptive, hint=hint)
     for _ in range(8):
-        policy.record(BAD if force else GOOD)
-    view = policy.snapshot()
+        policy.record(BAD if force else GOOD, NOW)
+    view = policy.snapshot(NOW)
     assert (view.state, view.speculation_enabled) == (State.FORCED, force)
     assert (view.verdict, view.acceptance_rate, view.samples) == (Verdict.UNSPECIFIED, None, 0)
     assert policy.take_settled() is None
@@ -174,15 +179,15 @@ def test_a_forced_policy_never_profiles_nor_persists(key: PolicyKey, force: bool
 @pytest.mark.parametrize("static_default", [True, False])
 def test_without_adaptive_profiling_the_static_gate_alone_decides(key: PolicyKey, static_default: bool) -> None:
     policy = start(key, adaptive=False, static_default=static_default, hint=Hint(key, Verdict.ENABLE, 1, 4))
-    policy.record(GOOD)
-    view = policy.snapshot()
+    policy.record(GOOD, NOW)
+    view = policy.snapshot(NOW)
     assert (view.state, view.speculation_enabled) == (State.STATIC, static_default)
     assert policy.take_settled() is None
 
 
 def test_a_hint_settles_at_once_and_is_not_persisted_again(key: PolicyKey) -> None:
     policy = start(key, hint=Hint(key, Verdict.DECLINE, 0.68, 4))
-    view = policy.snapshot()
+    view = policy.snapshot(NOW)
     assert (view.state, view.verdict, view.from_hint) == (State.SETTLED, Verdict.DECLINE, True)
     assert (view.acceptance_rate, view.samples, view.speedup) == (0.68, 4, None)
     assert policy.take_settled() is None
@@ -190,7 +195,7 @@ def test_a_hint_settles_at_once_and_is_not_persisted_again(key: PolicyKey) -> No
 
 def test_verdict_at_k4_is_not_reused_at_k8(key: PolicyKey) -> None:
     hint = Hint(dataclasses.replace(key, draft_width=4), Verdict.ENABLE, 0.68, 4)
-    assert start(key, hint=hint).snapshot().state is State.PROFILING
+    assert start(key, hint=hint).snapshot(NOW).state is State.PROFILING
 
 
 def test_a_settled_policy_ignores_further_bursts(key: PolicyKey) -> None:
@@ -203,16 +208,17 @@ def test_the_settled_hint_is_handed_out_once_and_equals_the_snapshot(key: Policy
     policy = start(key)
     settled(policy, *[burst(1.1, plain_step_ms=72.0)] * 4)
     hint = policy.take_settled()
-    assert hint == Hint(key, Verdict.ENABLE, 0.37, 4)
-    assert hint.acceptance_rate == policy.snapshot().acceptance_rate
+    assert hint is not None
+    assert (hint.key, hint.verdict, hint.acceptance_rate, hint.samples) == (key, Verdict.ENABLE, 0.37, 4)
+    assert hint.acceptance_rate == policy.snapshot(NOW).acceptance_rate
     assert policy.take_settled() is None
 
 
 def test_a_profiling_snapshot_has_a_running_rate_and_no_verdict(key: PolicyKey) -> None:
     policy = start(key)
-    assert policy.snapshot().acceptance_rate is None
-    policy.record(burst(1.0, rounds=9, draft_width=8))
-    view = policy.snapshot()
+    assert policy.snapshot(NOW).acceptance_rate is None
+    policy.record(burst(1.0, rounds=9, draft_width=8), NOW)
+    view = policy.snapshot(NOW)
     assert (view.verdict, view.speculation_enabled) == (Verdict.UNSPECIFIED, True)
     assert view.acceptance_rate == pytest.approx(1 / 7)
     assert (view.samples, view.samples_required, view.key_hash) == (1, 4, key.hash)
@@ -231,7 +237,6 @@ def test_explanations_carry_the_numbers(key: PolicyKey) -> None:
 
 
 def test_a_hint_rounds_its_rate_and_refuses_nonsense(key: PolicyKey) -> None:
-    assert HINT_VERSION == 3
     assert Hint(key, Verdict.ENABLE, 0.6789, 4).acceptance_rate == 0.68
     for rate, samples, verdict in [
         (math.nan, 4, Verdict.ENABLE),

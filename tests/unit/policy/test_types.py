@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from burstgate.policy.v1 import policy_pb2
+from burstgate.policy.v1 import admin_pb2, policy_pb2
 from burstgate_policy.core import types
 
 KEY = types.PolicyKey(
@@ -70,6 +70,10 @@ def test_every_enum_equals_its_message(mine: type[enum.IntEnum], contract: Any, 
         (types.StepRecord, policy_pb2.StepRecord),
         (types.BurstOutcome, policy_pb2.BurstOutcome),
         (types.Snapshot, policy_pb2.PolicySnapshot),
+        (types.Evidence, policy_pb2.Evidence),
+        (types.Pin, policy_pb2.Pin),
+        (types.RuleAnswer, admin_pb2.RuleAnswer),
+        (types.ReplayedStep, admin_pb2.ReplayedStep),
     ],
 )
 def test_every_value_has_exactly_the_fields_of_its_message(mine: type[Any], message: Any) -> None:

@@ -33,7 +33,9 @@ def table(clock: Clock) -> LaneTable:
 
 def policy(target: str) -> MtpPolicy:
     key = PolicyKey(target, "d", "h", 4, "", "", "float32", "cpu", "", "1")
-    return MtpPolicy.start(key, force=None, adaptive=True, static_default=False, hint=None, config=CoreConfig())
+    return MtpPolicy.start(
+        key, force=None, adaptive=True, static_default=False, hint=None, config=CoreConfig(), now_s=0.0
+    )
 
 
 def open_lane(table: LaneTable, target: str = "t") -> LaneEntry:
@@ -78,7 +80,7 @@ def test_a_pairing_outlives_its_lanes_until_newer_ones_need_the_room(table: Lane
         hashes.append(open_lane(table, f"t{n}").lane.policy.key.hash)
         clock.now_s += 100
     assert [table.policy(key_hash) is not None for key_hash in hashes] == [False, True, True, True, True]
-    assert len(table.policies()) == 4
+    assert len(table.key_hashes()) == 4
 
 
 def test_a_pairing_with_a_lane_is_never_forgotten(table: LaneTable, clock: Clock) -> None:
@@ -92,10 +94,17 @@ def test_a_pairing_with_a_lane_is_never_forgotten(table: LaneTable, clock: Clock
     assert table.policy(kept.lane.policy.key.hash) is kept.lane.policy
 
 
-def test_policies_are_listed_by_hash_and_lanes_by_pairing(table: LaneTable, clock: Clock) -> None:
+def test_looking_at_a_lane_does_not_keep_it(table: LaneTable, clock: Clock) -> None:
+    entry = open_lane(table)
+    clock.now_s += 59
+    assert table.peek(entry.lane_id) is entry
+    clock.now_s += 2
+    assert table.peek(entry.lane_id) is None
+
+
+def test_lanes_are_listed_by_pairing(table: LaneTable, clock: Clock) -> None:
     a, b = open_lane(table, "a"), open_lane(table, "b")
-    hashes = [policy.key.hash for policy in table.policies()]
-    assert hashes == sorted(hashes)
+    assert set(table.key_hashes()) == {a.lane.policy.key.hash, b.lane.policy.key.hash}
     assert table.lanes_of(a.lane.policy.key.hash) == [a]
     clock.now_s += 61
     assert table.lanes_of(b.lane.policy.key.hash) == []

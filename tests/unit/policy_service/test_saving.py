@@ -5,6 +5,7 @@ import itertools
 import threading
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -12,45 +13,48 @@ import pytest
 
 from burstgate.policy.v1 import policy_pb2_grpc
 from burstgate_policy.config import PolicySettings
-from burstgate_policy.core.hint import Hint
-from burstgate_policy.core.types import PolicyKey
-from burstgate_policy.hints.store import HintLoad
+from burstgate_policy.hints.document import HintDocument
+from burstgate_policy.hints.files import FileHintStore
+from burstgate_policy.hints.ledger import HintLedger
+from burstgate_policy.lane_directory import LaneDirectory
 from burstgate_policy.lanes import LaneTable
+from burstgate_policy.pairings import Pairings
 from burstgate_policy.servicer import PolicyServicer
 from burstgate_runtime.settings import load_settings
 
 
-class SlowStore:
-    """A hint store on a disk that takes its time: until `disk_is_free` is set."""
+class SlowDisk(FileHintStore):
+    """A folder on a disk that takes its time: until `disk_is_free` is set."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.folder = folder
         self.disk_is_free = threading.Event()
-        self.saved: list[Hint] = []
 
-    def load(self, key: PolicyKey) -> HintLoad:
-        return HintLoad(None, "nothing was saved yet")
-
-    def save(self, hint: Hint) -> None:
+    def save(self, document: HintDocument, *, replaces: int) -> bool:
         assert self.disk_is_free.wait(10)
-        self.saved.append(hint)
+        return super().save(document, replaces=replaces)
 
 
 class Service:
-    def __init__(self, servicer: PolicyServicer, store: SlowStore, address: str) -> None:
-        self.servicer, self.store, self.address = servicer, store, address
+    def __init__(self, ledger: HintLedger, store: SlowDisk, address: str) -> None:
+        self.ledger, self.store, self.address = ledger, store, address
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[Service]:
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
     ids = itertools.count(1)
+    settings = load_settings(PolicySettings)
     lanes = LaneTable(clock=time.monotonic, new_id=lambda: str(next(ids)), max_lanes=4, ttl_s=60)
-    store = SlowStore()
-    servicer = PolicyServicer(load_settings(PolicySettings), store, lanes)
+    store = SlowDisk(tmp_path)
+    ledger = HintLedger(store, clock=time.time, refresh_s=5.0)
+    pairings = Pairings(settings, lanes, ledger, clock=time.time)
+    servicer = PolicyServicer(settings, lanes, pairings, LaneDirectory(None, ttl_s=60), clock=time.time)
     server = grpc.aio.server()
     policy_pb2_grpc.add_PolicyServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    yield Service(servicer, store, f"127.0.0.1:{port}")
+    yield Service(ledger, store, f"127.0.0.1:{port}")
     store.disk_is_free.set()
     await server.stop(None)
 
@@ -64,16 +68,19 @@ def settle(address: str, policy_lane: Any) -> int:
 
 
 async def test_a_slow_disk_delays_no_grant(service: Service, policy_lane: Any) -> None:
+    running = asyncio.create_task(service.ledger.run())
     assert await asyncio.to_thread(settle, service.address, policy_lane) == 20
-    assert service.store.saved == []
+    assert service.ledger.pending == 1
+    running.cancel()
 
 
 async def test_the_way_out_waits_for_hints_that_are_being_stored(service: Service, policy_lane: Any) -> None:
     await asyncio.to_thread(settle, service.address, policy_lane)
-    finishing = asyncio.create_task(service.servicer.finish_saves())
+    finishing = asyncio.create_task(service.ledger.synchronise())
     await asyncio.sleep(0.05)
     assert not finishing.done()
     service.store.disk_is_free.set()
     await asyncio.wait_for(finishing, 5)
-    (hint,) = service.store.saved
-    assert hint.key.target == "target"
+    (load,) = FileHintStore(service.store.folder).changes().loads
+    assert load.document is not None
+    assert load.document.key.target == "target"

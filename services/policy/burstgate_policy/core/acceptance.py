@@ -27,17 +27,20 @@ class Acceptance:
         tried = min(width, step.proposed)
         accepted = step.accepted_by_position
         decay = self._config.decay
-        for position in range(len(self._kept)):
+        all_kept, all_tried, lane_kept, lane_tried = self._kept, self._tried, self._lane_kept, self._lane_tried
+        for position, kept_before in enumerate(all_kept):
             if position >= drafted or tried < 1:
                 # What was not drafted was not seen, and what was known of it grows old all the same.
-                self._kept[position] *= decay
-                self._tried[position] *= decay
+                all_kept[position] = kept_before * decay
+                all_tried[position] *= decay
                 continue
-            kept = min(accepted[position], tried) if position < len(accepted) else 0
-            self._kept[position] = self._kept[position] * decay + kept
-            self._tried[position] = self._tried[position] * decay + tried
-            self._lane_kept[position] += kept
-            self._lane_tried[position] += tried
+            kept = accepted[position] if position < len(accepted) else 0
+            if kept > tried:
+                kept = tried
+            all_kept[position] = kept_before * decay + kept
+            all_tried[position] = all_tried[position] * decay + tried
+            lane_kept[position] += kept
+            lane_tried[position] += tried
             tried = kept
 
     def expected_tokens(self, max_draft_width: int) -> list[float]:

@@ -7,32 +7,7 @@ nothing below has to check again.
 from dataclasses import dataclass, field
 
 from burstgate_policy.core.gate_config import GateConfig
-
-
-@dataclass(frozen=True, slots=True)
-class VerdictConfig:
-    """When a pairing settles, and to what."""
-
-    samples_required: int = 4
-    """Profiled bursts before a verdict: enough to see past a cold start, few enough to be over soon."""
-    enable_at: float = 1.5
-    """Measured speed-up from which speculation is on whatever the static gate says."""
-    decline_at: float = 1.0
-    """Measured speed-up up to which it is off; between the two the static gate decides."""
-    probe_steps: int = 2
-    """Plain steps of a profiled burst: one could be an outlier, more would cost time for nothing."""
-    probe_means_kept: int = 8
-    """Most bursts whose plain means enter the median: twice the bursts a verdict needs."""
-    rounds: int = 8
-    """Rounds of a profiled burst: four bursts give 32 rounds, an error near 0.2 tokens a round."""
-
-    def __post_init__(self) -> None:
-        _at_least(1, samples_required=self.samples_required, probe_steps=self.probe_steps)
-        _at_least(1, probe_means_kept=self.probe_means_kept, rounds=self.rounds)
-        if not 0.0 < self.decline_at < self.enable_at < float("inf"):
-            raise ValueError(
-                f"decline_at must be above 0 and below enable_at, not {self.decline_at} and {self.enable_at}"
-            )
+from burstgate_policy.core.verdict_config import DriftConfig, VerdictConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +63,7 @@ class CoreConfig:
 
     gate: GateConfig = field(default_factory=GateConfig)
     verdict: VerdictConfig = field(default_factory=VerdictConfig)
+    drift: DriftConfig = field(default_factory=DriftConfig)
     depth: DepthConfig = field(default_factory=DepthConfig)
     burst_steps: int = 8
     """Most steps of a grant: half a gate window, so that a grant never outlives what it was based on."""

@@ -64,4 +64,5 @@ def _not_negative(value: float) -> bool:
 
 
 def _usable(speedup: float) -> float | None:
-    return speedup if math.isfinite(speedup) else None
+    # Zero is what underflow leaves of it.
+    return speedup if _positive(speedup) else None

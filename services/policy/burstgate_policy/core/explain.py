@@ -74,6 +74,16 @@ def profiling_speculative(rounds: int, samples: int, needed: int, choice: DepthC
     return f"profiled burst {samples + 1} of {needed} measures speculation over {rounds} more rounds; {promise(choice)}"
 
 
+def passing_plain(why: str, steps: int, samples: int, needed: int) -> str:
+    """The plain step is measured while a verdict rules."""
+    return f"{why}; burst {samples + 1} of {needed} measures what a plain step costs, over {steps} steps"
+
+
+def passing_rounds(why: str, rounds: int, samples: int, needed: int, choice: DepthChoice) -> str:
+    """Rounds are measured while a verdict rules."""
+    return f"{why}; burst {samples + 1} of {needed} measures speculation over {rounds} more rounds; {promise(choice)}"
+
+
 def no_room(lane_width: int, situation: Situation) -> str:
     """The rows leave no room for a draft."""
     return (

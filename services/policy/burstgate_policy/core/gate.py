@@ -33,6 +33,9 @@ class GateMode(enum.Enum):
     SPECULATIVE = "speculative"
     PLAIN = "plain"
 
+    # Members are singletons and keys of a dictionary that every step reads; hashing names takes longer.
+    __hash__ = object.__hash__
+
     @property
     def step(self) -> GateStep:
         """The step that runs in this mode."""

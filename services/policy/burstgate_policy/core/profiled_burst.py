@@ -15,6 +15,7 @@ class ProfiledBurst:
 
     __slots__ = (
         "_accepted",
+        "_depth_tokens",
         "_draft_ms",
         "_emitted",
         "_overhead_ms",
@@ -22,7 +23,9 @@ class ProfiledBurst:
         "_proposed",
         "_row_rounds",
         "_timed_plain_steps",
+        "_tried",
         "_verify_ms",
+        "_width",
         "plain_steps",
         "rounds",
     )
@@ -37,9 +40,12 @@ class ProfiledBurst:
         self._emitted = 0
         self._proposed = 0
         self._accepted = 0
+        self._tried = 0
         self._draft_ms = 0.0
         self._verify_ms = 0.0
         self._overhead_ms = 0.0
+        self._width = 1
+        self._depth_tokens = 0
 
     def add_plain(self, step: StepRecord) -> None:
         """Takes a plain probe step."""
@@ -49,15 +55,23 @@ class ProfiledBurst:
             self._plain_ms += step.wall_ms
 
     def add_round(self, step: StepRecord) -> None:
-        """Takes a round. A time that is no number spoils the sums, and so the estimate, on purpose."""
+        """Takes a round. A time that is no number spoils the sums, and so the estimate, on purpose.
+
+        A round is charged for its whole wall time: what no part accounts for was spent all the same.
+        """
         self.rounds += 1
-        self._row_rounds += max(step.width, 1)
+        width, kept = max(step.width, 1), sum(step.accepted_by_position)
+        whole = step.accepted_by_position[-1] if 0 < len(step.accepted_by_position) == step.draft_width - 1 else 0
+        self._row_rounds += width
         self._emitted += step.emitted
         self._proposed += step.proposed
-        self._accepted += sum(step.accepted_by_position)
+        self._accepted += kept
+        self._tried += kept + max(width - whole, 0) if step.proposed else 0
         self._draft_ms += step.draft_ms
         self._verify_ms += step.verify_ms
-        self._overhead_ms += step.overhead_ms
+        self._overhead_ms += max(step.overhead_ms, step.wall_ms - step.draft_ms - step.verify_ms)
+        self._width = max(self._width, step.width)
+        self._depth_tokens = max(self._depth_tokens, step.depth_tokens)
 
     def sample(self) -> ProfileSample:
         """The burst as the policy takes it."""
@@ -72,4 +86,8 @@ class ProfiledBurst:
             verify_ms=self._verify_ms,
             overhead_ms=self._overhead_ms,
             plain_step_ms=self._plain_ms / timed if timed else None,
+            tried=self._tried,
+            plain_steps=timed,
+            width=self._width,
+            depth_tokens=self._depth_tokens,
         )

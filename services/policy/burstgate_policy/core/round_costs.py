@@ -17,14 +17,14 @@ from burstgate_policy.core.types import CostCell, StepRecord
 class RoundCosts:
     """Costs of one lane by draft width."""
 
-    __slots__ = ("_buckets", "_cap", "_clip", "_config", "_curves", "_table")
+    __slots__ = ("_buckets", "_cap", "_clip", "_config", "_places", "_table")
 
     def __init__(self, *, cap: int, costs: Iterable[CostCell], config: DepthConfig) -> None:
         self._cap = cap
         self._config = config
         self._clip = math.log(config.cost_clip)
         self._table = CostTable(costs)
-        self._curves: dict[tuple[int, int], tuple[float, ...] | None] = {}
+        self._places: dict[tuple[int, int], tuple[_Bucket, tuple[float, ...] | None]] = {}
         self._buckets: dict[int, _Bucket] = {}
 
     def observe(self, step: StepRecord) -> None:
@@ -35,15 +35,16 @@ class RoundCosts:
         cost_ms = step.draft_ms + step.verify_ms + step.overhead_ms
         if not (math.isfinite(cost_ms) and cost_ms > 0.0):
             return
-        draft_width = min(max(step.draft_width, 1), self._cap)
-        bucket = self._bucket(step.width)
-        curve = self._curve(step.width, step.depth_tokens)
+        draft_width = step.draft_width
+        if not 1 <= draft_width <= self._cap:
+            draft_width = min(max(draft_width, 1), self._cap)
+        bucket, curve = self._place(step.width, step.depth_tokens)
         expected_ms = curve[draft_width] if curve else bucket.first(draft_width, cost_ms, self._config)
         bucket.correct(draft_width, math.log(cost_ms / expected_ms), self._clip, self._config)
 
     def estimates_ms(self, width: int, depth_tokens: int, max_draft_width: int) -> dict[int, float]:
         """Cost of a round by draft width from 2 on; without a table only of the widths that ran."""
-        curve, bucket = self._curve(width, depth_tokens), self._bucket(width)
+        bucket, curve = self._place(width, depth_tokens)
         own = bucket.own
         if curve is None:
             known = bucket.first_ms
@@ -52,22 +53,16 @@ class RoundCosts:
         shared = math.exp(bucket.shared)
         return {k: curve[k] * shared * (math.exp(own[k]) if own[k] else 1.0) for k in range(2, max_draft_width + 1)}
 
-    def _bucket(self, width: int) -> "_Bucket":
-        place = (max(width, 1) - 1).bit_length()
-        bucket = self._buckets.get(place)
-        if bucket is None:
-            bucket = self._buckets[place] = _Bucket(self._cap)
-        return bucket
-
-    def _curve(self, width: int, depth_tokens: int) -> tuple[float, ...] | None:
-        if not self._table:
-            return None
-        octave = max(depth_tokens, 0).bit_length()
-        key = (width, octave)
-        if key not in self._curves:
-            depth = (3 << octave) >> 2  # the middle of the octave: one curve serves all of it
-            self._curves[key] = self._table.curve(width=width, depth_tokens=depth, max_draft_width=self._cap)
-        return self._curves[key]
+    def _place(self, width: int, depth_tokens: int) -> tuple["_Bucket", tuple[float, ...] | None]:
+        """The corrections of a batch width, and what the table says at a depth if there is one."""
+        key = width, depth_tokens.bit_length()
+        place = self._places.get(key)
+        if place is None:
+            bucket = self._buckets.setdefault((max(width, 1) - 1).bit_length(), _Bucket(self._cap))
+            depth = (3 << key[1]) >> 2  # the middle of the octave: one curve serves all of it
+            curve = self._table.curve(width=width, depth_tokens=depth, max_draft_width=self._cap)
+            place = self._places[key] = bucket, curve
+        return place
 
 
 class _Bucket:
@@ -91,9 +86,10 @@ class _Bucket:
         return self.first_ms[draft_width]
 
     def correct(self, draft_width: int, log_ratio: float, clip: float, config: DepthConfig) -> None:
-        own = self.own
-        surprise = min(max(log_ratio - self.shared - own[draft_width], -clip), clip)
-        for other in range(1, len(own)):
-            own[other] *= config.own_cost_fade
+        surprise = log_ratio - self.shared - self.own[draft_width]
+        if not -clip <= surprise <= clip:
+            surprise = min(max(surprise, -clip), clip)
+        fade = config.own_cost_fade
+        own = self.own = [correction * fade for correction in self.own]
         self.shared += config.shared_cost_weight * surprise
         own[draft_width] += config.own_cost_weight * surprise

@@ -1,13 +1,14 @@
 """The values the decision core takes and gives.
 
 They mirror the messages of the policy contract field for field, so that translating them is the
-servicer's only job. Every value is immutable. Nothing here decides, and nothing here knows how the
-values travel.
+servicer's only job. Every value is immutable. Instants are seconds since the epoch. Nothing here
+decides, and nothing here knows how the values travel.
 """
 
 import enum
 import functools
 import hashlib
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 
 
@@ -21,15 +22,12 @@ class Mode(enum.IntEnum):
     PROBE_SPECULATIVE = 4
     PINNED = 5
 
-    @property
-    def speculates(self) -> bool:
+    def __init__(self, value: int) -> None:
+        # Asked several times for each step, so worked out once.
+        self.speculates = value in {2, 4, 5}
         """Whether a step of this mode is a round: it drafts and verifies."""
-        return self is Mode.SPECULATIVE or self is Mode.PROBE_SPECULATIVE or self is Mode.PINNED
-
-    @property
-    def probes(self) -> bool:
+        self.probes = value in {3, 4}
         """Whether a step of this mode runs only to be measured."""
-        return self is Mode.PROBE_PLAIN or self is Mode.PROBE_SPECULATIVE
 
 
 class Reason(enum.IntEnum):
@@ -56,6 +54,9 @@ class Reason(enum.IntEnum):
     FALLBACK_STATIC = 18
     NO_DRAFTER = 19
     INEXACT = 20
+    PINNED_ON = 21
+    PINNED_OFF = 22
+    RECHALLENGE = 23
 
 
 class State(enum.IntEnum):
@@ -189,6 +190,39 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a verdict rests on."""
+
+    rounds: int
+    plain_steps: int
+    traffic_kinds: int
+    speedup: float
+    """0, as its interval, when the times gave no estimate."""
+    speedup_low: float
+    speedup_high: float
+    confidence: float
+    spread: float
+    """Standard deviation of the profiled bursts' speed-ups; 0 when there are fewer than two."""
+    first_seen_at: float
+    last_seen_at: float
+    round_ms: float
+    plain_step_ms: float
+    """0 when no plain step was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A person's decision for a pairing, above every measurement."""
+
+    speculate: bool
+    reason: str
+    author: str
+    pinned_at: float
+    expires_at: float | None = None
+    """None: until it is unpinned."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """What the policy holds for one pairing."""
 
@@ -204,3 +238,30 @@ class Snapshot:
     key_hash: str
     from_hint: bool
     explanation: str
+    evidence: Evidence | None = None
+    version: int = 0
+    expires_at: float | None = None
+    rechallenge_at: float | None = None
+    pin: Pin | None = None
+    starved_because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleAnswer:
+    """One rule's part in a grant."""
+
+    rule: str
+    decided: bool
+    numbers: Mapping[str, float]
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedStep:
+    """One decision of a replay beside the recorded one."""
+
+    recorded_mode: Mode
+    recorded_draft_width: int
+    mode: Mode
+    draft_width: int
+    reason: Reason

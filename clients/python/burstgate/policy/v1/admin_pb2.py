@@ -23,27 +23,76 @@ _sym_db = _symbol_database.Default()
 
 
 from burstgate.policy.v1 import policy_pb2 as burstgate_dot_policy_dot_v1_dot_policy__pb2
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x62urstgate/policy/v1/admin.proto\x12\x13\x62urstgate.policy.v1\x1a burstgate/policy/v1/policy.proto\"%\n\x11GetVerdictRequest\x12\x10\n\x08key_hash\x18\x01 \x01(\t\"G\n\x12GetVerdictResponse\x12\x31\n\x07verdict\x18\x01 \x01(\x0b\x32 .burstgate.policy.v1.VerdictView\"<\n\x13ListVerdictsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"c\n\x14ListVerdictsResponse\x12\x32\n\x08verdicts\x18\x01 \x03(\x0b\x32 .burstgate.policy.v1.VerdictView\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"r\n\x0bVerdictView\x12\x35\n\x08snapshot\x18\x01 \x01(\x0b\x32#.burstgate.policy.v1.PolicySnapshot\x12,\n\x05lanes\x18\x02 \x03(\x0b\x32\x1d.burstgate.policy.v1.LaneView\"\xab\x02\n\x08LaneView\x12\x0f\n\x07lane_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x33\n\nlast_grant\x18\x03 \x01(\x0b\x32\x1f.burstgate.policy.v1.BurstGrant\x12$\n\x17plain_tokens_per_second\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12*\n\x1dspeculative_tokens_per_second\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x0e\n\x06grants\x18\x06 \x01(\x04\x12\r\n\x05steps\x18\x07 \x01(\x04\x12\x15\n\rdropped_steps\x18\x08 \x01(\x04\x42\x1a\n\x18_plain_tokens_per_secondB \n\x1e_speculative_tokens_per_second2\xd8\x01\n\x12PolicyAdminService\x12]\n\nGetVerdict\x12&.burstgate.policy.v1.GetVerdictRequest\x1a\'.burstgate.policy.v1.GetVerdictResponse\x12\x63\n\x0cListVerdicts\x12(.burstgate.policy.v1.ListVerdictsRequest\x1a).burstgate.policy.v1.ListVerdictsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x62urstgate/policy/v1/admin.proto\x12\x13\x62urstgate.policy.v1\x1a burstgate/policy/v1/policy.proto\x1a\x1egoogle/protobuf/duration.proto\"%\n\x11GetVerdictRequest\x12\x10\n\x08key_hash\x18\x01 \x01(\t\"G\n\x12GetVerdictResponse\x12\x31\n\x07verdict\x18\x01 \x01(\x0b\x32 .burstgate.policy.v1.VerdictView\"p\n\x13ListVerdictsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x32\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\".burstgate.policy.v1.VerdictFilter\"\xb2\x01\n\rVerdictFilter\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0f\n\x07\x64rafter\x18\x02 \x01(\t\x12\x10\n\x08hardware\x18\x03 \x01(\t\x12/\n\x05state\x18\x04 \x01(\x0e\x32 .burstgate.policy.v1.PolicyState\x12-\n\x07verdict\x18\x05 \x01(\x0e\x32\x1c.burstgate.policy.v1.Verdict\x12\x0e\n\x06pinned\x18\x06 \x01(\x08\"c\n\x14ListVerdictsResponse\x12\x32\n\x08verdicts\x18\x01 \x03(\x0b\x32 .burstgate.policy.v1.VerdictView\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"r\n\x0bVerdictView\x12\x35\n\x08snapshot\x18\x01 \x01(\x0b\x32#.burstgate.policy.v1.PolicySnapshot\x12,\n\x05lanes\x18\x02 \x03(\x0b\x32\x1d.burstgate.policy.v1.LaneView\"\xab\x02\n\x08LaneView\x12\x0f\n\x07lane_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x33\n\nlast_grant\x18\x03 \x01(\x0b\x32\x1f.burstgate.policy.v1.BurstGrant\x12$\n\x17plain_tokens_per_second\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12*\n\x1dspeculative_tokens_per_second\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x0e\n\x06grants\x18\x06 \x01(\x04\x12\r\n\x05steps\x18\x07 \x01(\x04\x12\x15\n\rdropped_steps\x18\x08 \x01(\x04\x42\x1a\n\x18_plain_tokens_per_secondB \n\x1e_speculative_tokens_per_second\"`\n\x14WatchVerdictsRequest\x12\x32\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\".burstgate.policy.v1.VerdictFilter\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\"\x84\x01\n\x15WatchVerdictsResponse\x12\x31\n\x07verdict\x18\x01 \x01(\x0b\x32 .burstgate.policy.v1.VerdictView\x12\x0f\n\x07removed\x18\x02 \x01(\x08\x12\x14\n\x0cresume_token\x18\x03 \x01(\t\x12\x11\n\trestarted\x18\x04 \x01(\x08\"\x80\x01\n\x11PinVerdictRequest\x12\x10\n\x08key_hash\x18\x01 \x01(\t\x12\x11\n\tspeculate\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x04 \x01(\t\x12&\n\x03ttl\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"G\n\x12PinVerdictResponse\x12\x31\n\x07verdict\x18\x01 \x01(\x0b\x32 .burstgate.policy.v1.VerdictView\"\'\n\x13UnpinVerdictRequest\x12\x10\n\x08key_hash\x18\x01 \x01(\t\"I\n\x14UnpinVerdictResponse\x12\x31\n\x07verdict\x18\x01 \x01(\x0b\x32 .burstgate.policy.v1.VerdictView\"\'\n\x13ResetVerdictRequest\x12\x10\n\x08key_hash\x18\x01 \x01(\t\"I\n\x14ResetVerdictResponse\x12\x31\n\x07verdict\x18\x01 \x01(\x0b\x32 .burstgate.policy.v1.VerdictView\"H\n\x12\x45xportHintsRequest\x12\x32\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\".burstgate.policy.v1.VerdictFilter\"$\n\x13\x45xportHintsResponse\x12\r\n\x05hints\x18\x01 \x03(\t\"6\n\x12ImportHintsRequest\x12\r\n\x05hints\x18\x01 \x03(\t\x12\x11\n\toverwrite\x18\x02 \x01(\x08\"I\n\x13ImportHintsResponse\x12\x32\n\x07results\x18\x01 \x03(\x0b\x32!.burstgate.policy.v1.ImportedHint\"A\n\x0cImportedHint\x12\x10\n\x08key_hash\x18\x01 \x01(\t\x12\x0e\n\x06stored\x18\x02 \x01(\x08\x12\x0f\n\x07why_not\x18\x03 \x01(\t\"Y\n\x13\x45xplainGrantRequest\x12\x0f\n\x07lane_id\x18\x01 \x01(\t\x12\x31\n\tsituation\x18\x02 \x01(\x0b\x32\x1e.burstgate.policy.v1.Situation\"v\n\x14\x45xplainGrantResponse\x12.\n\x05grant\x18\x01 \x01(\x0b\x32\x1f.burstgate.policy.v1.BurstGrant\x12.\n\x05rules\x18\x02 \x03(\x0b\x32\x1f.burstgate.policy.v1.RuleAnswer\"\xaa\x01\n\nRuleAnswer\x12\x0c\n\x04rule\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x65\x63ided\x18\x02 \x01(\x08\x12=\n\x07numbers\x18\x03 \x03(\x0b\x32,.burstgate.policy.v1.RuleAnswer.NumbersEntry\x12\x0e\n\x06\x61nswer\x18\x04 \x01(\t\x1a.\n\x0cNumbersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xf7\x01\n\x12ReplayTraceRequest\x12\x32\n\x04lane\x18\x01 \x01(\x0b\x32$.burstgate.policy.v1.OpenLaneRequest\x12\x33\n\x08outcomes\x18\x02 \x03(\x0b\x32!.burstgate.policy.v1.BurstOutcome\x12G\n\x08settings\x18\x03 \x03(\x0b\x32\x35.burstgate.policy.v1.ReplayTraceRequest.SettingsEntry\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb8\x01\n\x13ReplayTraceResponse\x12\x30\n\x05steps\x18\x01 \x03(\x0b\x32!.burstgate.policy.v1.ReplayedStep\x12\x13\n\x0brecorded_ms\x18\x02 \x01(\x01\x12\x13\n\x0breplayed_ms\x18\x03 \x01(\x01\x12\x0e\n\x06tokens\x18\x04 \x01(\x04\x12\x35\n\x08snapshot\x18\x05 \x01(\x0b\x32#.burstgate.policy.v1.PolicySnapshot\"\xd8\x01\n\x0cReplayedStep\x12\x35\n\rrecorded_mode\x18\x01 \x01(\x0e\x32\x1e.burstgate.policy.v1.BurstMode\x12\x1c\n\x14recorded_draft_width\x18\x02 \x01(\r\x12,\n\x04mode\x18\x03 \x01(\x0e\x32\x1e.burstgate.policy.v1.BurstMode\x12\x13\n\x0b\x64raft_width\x18\x04 \x01(\r\x12\x30\n\x06reason\x18\x05 \x01(\x0e\x32 .burstgate.policy.v1.GrantReason2\xf6\x07\n\x12PolicyAdminService\x12]\n\nGetVerdict\x12&.burstgate.policy.v1.GetVerdictRequest\x1a\'.burstgate.policy.v1.GetVerdictResponse\x12\x63\n\x0cListVerdicts\x12(.burstgate.policy.v1.ListVerdictsRequest\x1a).burstgate.policy.v1.ListVerdictsResponse\x12h\n\rWatchVerdicts\x12).burstgate.policy.v1.WatchVerdictsRequest\x1a*.burstgate.policy.v1.WatchVerdictsResponse0\x01\x12]\n\nPinVerdict\x12&.burstgate.policy.v1.PinVerdictRequest\x1a\'.burstgate.policy.v1.PinVerdictResponse\x12\x63\n\x0cUnpinVerdict\x12(.burstgate.policy.v1.UnpinVerdictRequest\x1a).burstgate.policy.v1.UnpinVerdictResponse\x12\x63\n\x0cResetVerdict\x12(.burstgate.policy.v1.ResetVerdictRequest\x1a).burstgate.policy.v1.ResetVerdictResponse\x12`\n\x0b\x45xportHints\x12\'.burstgate.policy.v1.ExportHintsRequest\x1a(.burstgate.policy.v1.ExportHintsResponse\x12`\n\x0bImportHints\x12\'.burstgate.policy.v1.ImportHintsRequest\x1a(.burstgate.policy.v1.ImportHintsResponse\x12\x63\n\x0c\x45xplainGrant\x12(.burstgate.policy.v1.ExplainGrantRequest\x1a).burstgate.policy.v1.ExplainGrantResponse\x12`\n\x0bReplayTrace\x12\'.burstgate.policy.v1.ReplayTraceRequest\x1a(.burstgate.policy.v1.ReplayTraceResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'burstgate.policy.v1.admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GETVERDICTREQUEST']._serialized_start=90
-  _globals['_GETVERDICTREQUEST']._serialized_end=127
-  _globals['_GETVERDICTRESPONSE']._serialized_start=129
-  _globals['_GETVERDICTRESPONSE']._serialized_end=200
-  _globals['_LISTVERDICTSREQUEST']._serialized_start=202
-  _globals['_LISTVERDICTSREQUEST']._serialized_end=262
-  _globals['_LISTVERDICTSRESPONSE']._serialized_start=264
-  _globals['_LISTVERDICTSRESPONSE']._serialized_end=363
-  _globals['_VERDICTVIEW']._serialized_start=365
-  _globals['_VERDICTVIEW']._serialized_end=479
-  _globals['_LANEVIEW']._serialized_start=482
-  _globals['_LANEVIEW']._serialized_end=781
-  _globals['_POLICYADMINSERVICE']._serialized_start=784
-  _globals['_POLICYADMINSERVICE']._serialized_end=1000
+  _globals['_RULEANSWER_NUMBERSENTRY']._loaded_options = None
+  _globals['_RULEANSWER_NUMBERSENTRY']._serialized_options = b'8\001'
+  _globals['_REPLAYTRACEREQUEST_SETTINGSENTRY']._loaded_options = None
+  _globals['_REPLAYTRACEREQUEST_SETTINGSENTRY']._serialized_options = b'8\001'
+  _globals['_GETVERDICTREQUEST']._serialized_start=122
+  _globals['_GETVERDICTREQUEST']._serialized_end=159
+  _globals['_GETVERDICTRESPONSE']._serialized_start=161
+  _globals['_GETVERDICTRESPONSE']._serialized_end=232
+  _globals['_LISTVERDICTSREQUEST']._serialized_start=234
+  _globals['_LISTVERDICTSREQUEST']._serialized_end=346
+  _globals['_VERDICTFILTER']._serialized_start=349
+  _globals['_VERDICTFILTER']._serialized_end=527
+  _globals['_LISTVERDICTSRESPONSE']._serialized_start=529
+  _globals['_LISTVERDICTSRESPONSE']._serialized_end=628
+  _globals['_VERDICTVIEW']._serialized_start=630
+  _globals['_VERDICTVIEW']._serialized_end=744
+  _globals['_LANEVIEW']._serialized_start=747
+  _globals['_LANEVIEW']._serialized_end=1046
+  _globals['_WATCHVERDICTSREQUEST']._serialized_start=1048
+  _globals['_WATCHVERDICTSREQUEST']._serialized_end=1144
+  _globals['_WATCHVERDICTSRESPONSE']._serialized_start=1147
+  _globals['_WATCHVERDICTSRESPONSE']._serialized_end=1279
+  _globals['_PINVERDICTREQUEST']._serialized_start=1282
+  _globals['_PINVERDICTREQUEST']._serialized_end=1410
+  _globals['_PINVERDICTRESPONSE']._serialized_start=1412
+  _globals['_PINVERDICTRESPONSE']._serialized_end=1483
+  _globals['_UNPINVERDICTREQUEST']._serialized_start=1485
+  _globals['_UNPINVERDICTREQUEST']._serialized_end=1524
+  _globals['_UNPINVERDICTRESPONSE']._serialized_start=1526
+  _globals['_UNPINVERDICTRESPONSE']._serialized_end=1599
+  _globals['_RESETVERDICTREQUEST']._serialized_start=1601
+  _globals['_RESETVERDICTREQUEST']._serialized_end=1640
+  _globals['_RESETVERDICTRESPONSE']._serialized_start=1642
+  _globals['_RESETVERDICTRESPONSE']._serialized_end=1715
+  _globals['_EXPORTHINTSREQUEST']._serialized_start=1717
+  _globals['_EXPORTHINTSREQUEST']._serialized_end=1789
+  _globals['_EXPORTHINTSRESPONSE']._serialized_start=1791
+  _globals['_EXPORTHINTSRESPONSE']._serialized_end=1827
+  _globals['_IMPORTHINTSREQUEST']._serialized_start=1829
+  _globals['_IMPORTHINTSREQUEST']._serialized_end=1883
+  _globals['_IMPORTHINTSRESPONSE']._serialized_start=1885
+  _globals['_IMPORTHINTSRESPONSE']._serialized_end=1958
+  _globals['_IMPORTEDHINT']._serialized_start=1960
+  _globals['_IMPORTEDHINT']._serialized_end=2025
+  _globals['_EXPLAINGRANTREQUEST']._serialized_start=2027
+  _globals['_EXPLAINGRANTREQUEST']._serialized_end=2116
+  _globals['_EXPLAINGRANTRESPONSE']._serialized_start=2118
+  _globals['_EXPLAINGRANTRESPONSE']._serialized_end=2236
+  _globals['_RULEANSWER']._serialized_start=2239
+  _globals['_RULEANSWER']._serialized_end=2409
+  _globals['_RULEANSWER_NUMBERSENTRY']._serialized_start=2363
+  _globals['_RULEANSWER_NUMBERSENTRY']._serialized_end=2409
+  _globals['_REPLAYTRACEREQUEST']._serialized_start=2412
+  _globals['_REPLAYTRACEREQUEST']._serialized_end=2659
+  _globals['_REPLAYTRACEREQUEST_SETTINGSENTRY']._serialized_start=2612
+  _globals['_REPLAYTRACEREQUEST_SETTINGSENTRY']._serialized_end=2659
+  _globals['_REPLAYTRACERESPONSE']._serialized_start=2662
+  _globals['_REPLAYTRACERESPONSE']._serialized_end=2846
+  _globals['_REPLAYEDSTEP']._serialized_start=2849
+  _globals['_REPLAYEDSTEP']._serialized_end=3065
+  _globals['_POLICYADMINSERVICE']._serialized_start=3068
+  _globals['_POLICYADMINSERVICE']._serialized_end=4082
 # @@protoc_insertion_point(module_scope)

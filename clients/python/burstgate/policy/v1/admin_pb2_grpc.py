@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class PolicyAdminServiceStub:
-    """Reads verdicts.
+    """Reads, questions and overrules verdicts.
     """
 
     def __init__(self, channel):
@@ -45,10 +45,50 @@ class PolicyAdminServiceStub:
                 request_serializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ListVerdictsRequest.SerializeToString,
                 response_deserializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ListVerdictsResponse.FromString,
                 _registered_method=True)
+        self.WatchVerdicts = channel.unary_stream(
+                '/burstgate.policy.v1.PolicyAdminService/WatchVerdicts',
+                request_serializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.WatchVerdictsRequest.SerializeToString,
+                response_deserializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.WatchVerdictsResponse.FromString,
+                _registered_method=True)
+        self.PinVerdict = channel.unary_unary(
+                '/burstgate.policy.v1.PolicyAdminService/PinVerdict',
+                request_serializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.PinVerdictRequest.SerializeToString,
+                response_deserializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.PinVerdictResponse.FromString,
+                _registered_method=True)
+        self.UnpinVerdict = channel.unary_unary(
+                '/burstgate.policy.v1.PolicyAdminService/UnpinVerdict',
+                request_serializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.UnpinVerdictRequest.SerializeToString,
+                response_deserializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.UnpinVerdictResponse.FromString,
+                _registered_method=True)
+        self.ResetVerdict = channel.unary_unary(
+                '/burstgate.policy.v1.PolicyAdminService/ResetVerdict',
+                request_serializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ResetVerdictRequest.SerializeToString,
+                response_deserializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ResetVerdictResponse.FromString,
+                _registered_method=True)
+        self.ExportHints = channel.unary_unary(
+                '/burstgate.policy.v1.PolicyAdminService/ExportHints',
+                request_serializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ExportHintsRequest.SerializeToString,
+                response_deserializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ExportHintsResponse.FromString,
+                _registered_method=True)
+        self.ImportHints = channel.unary_unary(
+                '/burstgate.policy.v1.PolicyAdminService/ImportHints',
+                request_serializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ImportHintsRequest.SerializeToString,
+                response_deserializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ImportHintsResponse.FromString,
+                _registered_method=True)
+        self.ExplainGrant = channel.unary_unary(
+                '/burstgate.policy.v1.PolicyAdminService/ExplainGrant',
+                request_serializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ExplainGrantRequest.SerializeToString,
+                response_deserializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ExplainGrantResponse.FromString,
+                _registered_method=True)
+        self.ReplayTrace = channel.unary_unary(
+                '/burstgate.policy.v1.PolicyAdminService/ReplayTrace',
+                request_serializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ReplayTraceRequest.SerializeToString,
+                response_deserializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ReplayTraceResponse.FromString,
+                _registered_method=True)
 
 
 class PolicyAdminServiceServicer:
-    """Reads verdicts.
+    """Reads, questions and overrules verdicts.
     """
 
     def GetVerdict(self, request, context):
@@ -60,6 +100,62 @@ class PolicyAdminServiceServicer:
 
     def ListVerdicts(self, request, context):
         """Lists the verdicts of every pairing the service has seen or loaded.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchVerdicts(self, request, context):
+        """Streams every change of a verdict, starting with the current ones or after a resume token.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PinVerdict(self, request, context):
+        """Turns speculation on or off for a pairing, above every measurement.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnpinVerdict(self, request, context):
+        """Takes a pin back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResetVerdict(self, request, context):
+        """Forgets what is known of a pairing: it is profiled again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportHints(self, request, context):
+        """Writes the stored hints as JSON.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ImportHints(self, request, context):
+        """Takes hints that ExportHints wrote.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExplainGrant(self, request, context):
+        """Says which rules were consulted for a lane's last grant, what each saw and what it answered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReplayTrace(self, request, context):
+        """Feeds a recorded trace to the decision core, with these or other settings.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -78,6 +174,46 @@ def add_PolicyAdminServiceServicer_to_server(servicer, server):
                     request_deserializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ListVerdictsRequest.FromString,
                     response_serializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ListVerdictsResponse.SerializeToString,
             ),
+            'WatchVerdicts': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchVerdicts,
+                    request_deserializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.WatchVerdictsRequest.FromString,
+                    response_serializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.WatchVerdictsResponse.SerializeToString,
+            ),
+            'PinVerdict': grpc.unary_unary_rpc_method_handler(
+                    servicer.PinVerdict,
+                    request_deserializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.PinVerdictRequest.FromString,
+                    response_serializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.PinVerdictResponse.SerializeToString,
+            ),
+            'UnpinVerdict': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnpinVerdict,
+                    request_deserializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.UnpinVerdictRequest.FromString,
+                    response_serializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.UnpinVerdictResponse.SerializeToString,
+            ),
+            'ResetVerdict': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResetVerdict,
+                    request_deserializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ResetVerdictRequest.FromString,
+                    response_serializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ResetVerdictResponse.SerializeToString,
+            ),
+            'ExportHints': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExportHints,
+                    request_deserializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ExportHintsRequest.FromString,
+                    response_serializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ExportHintsResponse.SerializeToString,
+            ),
+            'ImportHints': grpc.unary_unary_rpc_method_handler(
+                    servicer.ImportHints,
+                    request_deserializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ImportHintsRequest.FromString,
+                    response_serializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ImportHintsResponse.SerializeToString,
+            ),
+            'ExplainGrant': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainGrant,
+                    request_deserializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ExplainGrantRequest.FromString,
+                    response_serializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ExplainGrantResponse.SerializeToString,
+            ),
+            'ReplayTrace': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReplayTrace,
+                    request_deserializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ReplayTraceRequest.FromString,
+                    response_serializer=burstgate_dot_policy_dot_v1_dot_admin__pb2.ReplayTraceResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'burstgate.policy.v1.PolicyAdminService', rpc_method_handlers)
@@ -87,7 +223,7 @@ def add_PolicyAdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PolicyAdminService:
-    """Reads verdicts.
+    """Reads, questions and overrules verdicts.
     """
 
     @staticmethod
@@ -134,6 +270,222 @@ class PolicyAdminService:
             '/burstgate.policy.v1.PolicyAdminService/ListVerdicts',
             burstgate_dot_policy_dot_v1_dot_admin__pb2.ListVerdictsRequest.SerializeToString,
             burstgate_dot_policy_dot_v1_dot_admin__pb2.ListVerdictsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchVerdicts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/burstgate.policy.v1.PolicyAdminService/WatchVerdicts',
+            burstgate_dot_policy_dot_v1_dot_admin__pb2.WatchVerdictsRequest.SerializeToString,
+            burstgate_dot_policy_dot_v1_dot_admin__pb2.WatchVerdictsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PinVerdict(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/burstgate.policy.v1.PolicyAdminService/PinVerdict',
+            burstgate_dot_policy_dot_v1_dot_admin__pb2.PinVerdictRequest.SerializeToString,
+            burstgate_dot_policy_dot_v1_dot_admin__pb2.PinVerdictResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnpinVerdict(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/burstgate.policy.v1.PolicyAdminService/UnpinVerdict',
+            burstgate_dot_policy_dot_v1_dot_admin__pb2.UnpinVerdictRequest.SerializeToString,
+            burstgate_dot_policy_dot_v1_dot_admin__pb2.UnpinVerdictResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResetVerdict(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/burstgate.policy.v1.PolicyAdminService/ResetVerdict',
+            burstgate_dot_policy_dot_v1_dot_admin__pb2.ResetVerdictRequest.SerializeToString,
+            burstgate_dot_policy_dot_v1_dot_admin__pb2.ResetVerdictResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportHints(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/burstgate.policy.v1.PolicyAdminService/ExportHints',
+            burstgate_dot_policy_dot_v1_dot_admin__pb2.ExportHintsRequest.SerializeToString,
+            burstgate_dot_policy_dot_v1_dot_admin__pb2.ExportHintsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ImportHints(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/burstgate.policy.v1.PolicyAdminService/ImportHints',
+            burstgate_dot_policy_dot_v1_dot_admin__pb2.ImportHintsRequest.SerializeToString,
+            burstgate_dot_policy_dot_v1_dot_admin__pb2.ImportHintsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainGrant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/burstgate.policy.v1.PolicyAdminService/ExplainGrant',
+            burstgate_dot_policy_dot_v1_dot_admin__pb2.ExplainGrantRequest.SerializeToString,
+            burstgate_dot_policy_dot_v1_dot_admin__pb2.ExplainGrantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReplayTrace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/burstgate.policy.v1.PolicyAdminService/ReplayTrace',
+            burstgate_dot_policy_dot_v1_dot_admin__pb2.ReplayTraceRequest.SerializeToString,
+            burstgate_dot_policy_dot_v1_dot_admin__pb2.ReplayTraceResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -22,55 +22,60 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n burstgate/policy/v1/policy.proto\x12\x13\x62urstgate.policy.v1\"\xcf\x01\n\tPolicyKey\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0f\n\x07\x64rafter\x18\x02 \x01(\t\x12\x10\n\x08hardware\x18\x03 \x01(\t\x12\x13\n\x0b\x64raft_width\x18\x04 \x01(\r\x12\x1a\n\x12target_fingerprint\x18\x05 \x01(\t\x12\x1b\n\x13\x64rafter_fingerprint\x18\x06 \x01(\t\x12\r\n\x05\x64type\x18\x07 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x08 \x01(\t\x12\x0c\n\x04\x62las\x18\t \x01(\t\x12\x13\n\x0bmlx_version\x18\n \x01(\t\"l\n\x10LaneCapabilities\x12\x11\n\tbatchable\x18\x01 \x01(\x08\x12\x11\n\tmax_width\x18\x02 \x01(\r\x12\x14\n\x0c\x64rafter_kind\x18\x03 \x01(\t\x12\x1c\n\x14\x61pple_gpu_generation\x18\x04 \x01(\r\"i\n\x08\x43ostCell\x12\r\n\x05width\x18\x01 \x01(\r\x12\x13\n\x0b\x64raft_width\x18\x02 \x01(\r\x12\x14\n\x0c\x64\x65pth_tokens\x18\x03 \x01(\r\x12\x11\n\tverify_ms\x18\x04 \x01(\x01\x12\x10\n\x08\x64raft_ms\x18\x05 \x01(\x01\"\xbe\x01\n\x0fOpenLaneRequest\x12+\n\x03key\x18\x01 \x01(\x0b\x32\x1e.burstgate.policy.v1.PolicyKey\x12;\n\x0c\x63\x61pabilities\x18\x02 \x01(\x0b\x32%.burstgate.policy.v1.LaneCapabilities\x12,\n\x05\x63osts\x18\x03 \x03(\x0b\x32\x1d.burstgate.policy.v1.CostCell\x12\x13\n\x0binstance_id\x18\x04 \x01(\t\"Z\n\x10OpenLaneResponse\x12\x0f\n\x07lane_id\x18\x01 \x01(\t\x12\x35\n\x08snapshot\x18\x02 \x01(\x0b\x32#.burstgate.policy.v1.PolicySnapshot\"\x8b\x03\n\x0ePolicySnapshot\x12+\n\x03key\x18\x01 \x01(\x0b\x32\x1e.burstgate.policy.v1.PolicyKey\x12/\n\x05state\x18\x02 \x01(\x0e\x32 .burstgate.policy.v1.PolicyState\x12-\n\x07verdict\x18\x03 \x01(\x0e\x32\x1c.burstgate.policy.v1.Verdict\x12\x1b\n\x13speculation_enabled\x18\x04 \x01(\x08\x12\x1c\n\x0f\x61\x63\x63\x65ptance_rate\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07samples\x18\x06 \x01(\r\x12\x18\n\x10samples_required\x18\x07 \x01(\r\x12\x14\n\x07speedup\x18\x08 \x01(\x01H\x01\x88\x01\x01\x12\x16\n\x0estatic_default\x18\t \x01(\x08\x12\x10\n\x08key_hash\x18\n \x01(\t\x12\x11\n\tfrom_hint\x18\x0b \x01(\x08\x12\x13\n\x0b\x65xplanation\x18\x0c \x01(\tB\x12\n\x10_acceptance_rateB\n\n\x08_speedup\"w\n\tSituation\x12\r\n\x05width\x18\x01 \x01(\r\x12\x14\n\x0c\x64\x65pth_tokens\x18\x02 \x01(\r\x12\x1a\n\x12min_emitted_tokens\x18\x03 \x01(\r\x12\x10\n\x08\x65ligible\x18\x04 \x01(\x08\x12\x17\n\x0fmax_draft_width\x18\x05 \x01(\r\"\x92\x02\n\nStepRecord\x12,\n\x04mode\x18\x01 \x01(\x0e\x32\x1e.burstgate.policy.v1.BurstMode\x12\x13\n\x0b\x64raft_width\x18\x02 \x01(\r\x12\r\n\x05width\x18\x03 \x01(\r\x12\x14\n\x0c\x64\x65pth_tokens\x18\x04 \x01(\r\x12\x0f\n\x07\x65mitted\x18\x05 \x01(\r\x12\x10\n\x08proposed\x18\x06 \x01(\r\x12\x1c\n\x14\x61\x63\x63\x65pted_by_position\x18\x07 \x03(\r\x12\x10\n\x08\x64raft_ms\x18\x08 \x01(\x01\x12\x11\n\tverify_ms\x18\t \x01(\x01\x12\x13\n\x0boverhead_ms\x18\n \x01(\x01\x12\x0f\n\x07wall_ms\x18\x0b \x01(\x01\x12\x10\n\x08\x65xcluded\x18\x0c \x01(\x08\"y\n\x0c\x42urstOutcome\x12\x10\n\x08grant_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12.\n\x05steps\x18\x03 \x03(\x0b\x32\x1f.burstgate.policy.v1.StepRecord\x12\x15\n\rdropped_steps\x18\x04 \x01(\x04\"\x8d\x01\n\x12\x44\x65\x63ideBurstRequest\x12\x0f\n\x07lane_id\x18\x01 \x01(\t\x12\x31\n\tsituation\x18\x02 \x01(\x0b\x32\x1e.burstgate.policy.v1.Situation\x12\x33\n\x08outcomes\x18\x03 \x03(\x0b\x32!.burstgate.policy.v1.BurstOutcome\"E\n\x13\x44\x65\x63ideBurstResponse\x12.\n\x05grant\x18\x01 \x01(\x0b\x32\x1f.burstgate.policy.v1.BurstGrant\"\xcd\x01\n\nBurstGrant\x12\x10\n\x08grant_id\x18\x01 \x01(\t\x12,\n\x04mode\x18\x02 \x01(\x0e\x32\x1e.burstgate.policy.v1.BurstMode\x12\x13\n\x0b\x64raft_width\x18\x03 \x01(\r\x12\x11\n\tmax_steps\x18\x04 \x01(\r\x12\x30\n\x06reason\x18\x05 \x01(\x0e\x32 .burstgate.policy.v1.GrantReason\x12\x13\n\x0b\x65xplanation\x18\x06 \x01(\t\x12\x10\n\x08\x66resh_ms\x18\x07 \x01(\r\"Z\n\x12ReportBurstRequest\x12\x0f\n\x07lane_id\x18\x01 \x01(\t\x12\x33\n\x08outcomes\x18\x02 \x03(\x0b\x32!.burstgate.policy.v1.BurstOutcome\"\x15\n\x13ReportBurstResponse\"\xa0\x01\n\x13StreamBurstsRequest\x12\x0f\n\x07lane_id\x18\x01 \x01(\t\x12\x31\n\tsituation\x18\x02 \x01(\x0b\x32\x1e.burstgate.policy.v1.Situation\x12\x33\n\x08outcomes\x18\x03 \x03(\x0b\x32!.burstgate.policy.v1.BurstOutcome\x12\x10\n\x08sequence\x18\x04 \x01(\x04\"n\n\x14StreamBurstsResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12.\n\x05grant\x18\x02 \x01(\x0b\x32\x1f.burstgate.policy.v1.BurstGrant\x12\x14\n\x0cunknown_lane\x18\x03 \x01(\x08*\xae\x01\n\tBurstMode\x12\x1a\n\x16\x42URST_MODE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x42URST_MODE_PLAIN\x10\x01\x12\x1a\n\x16\x42URST_MODE_SPECULATIVE\x10\x02\x12\x1a\n\x16\x42URST_MODE_PROBE_PLAIN\x10\x03\x12 \n\x1c\x42URST_MODE_PROBE_SPECULATIVE\x10\x04\x12\x15\n\x11\x42URST_MODE_PINNED\x10\x05*\xa7\x05\n\x0bGrantReason\x12\x1c\n\x18GRANT_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16GRANT_REASON_FORCED_ON\x10\x01\x12\x1b\n\x17GRANT_REASON_FORCED_OFF\x10\x02\x12 \n\x1cGRANT_REASON_PROFILING_PLAIN\x10\x03\x12&\n\"GRANT_REASON_PROFILING_SPECULATIVE\x10\x04\x12!\n\x1dGRANT_REASON_VERDICT_DECLINED\x10\x05\x12!\n\x1dGRANT_REASON_GATE_SPECULATIVE\x10\x06\x12\x1b\n\x17GRANT_REASON_GATE_PLAIN\x10\x07\x12!\n\x1dGRANT_REASON_GATE_PROBE_PLAIN\x10\x08\x12\'\n#GRANT_REASON_GATE_PROBE_SPECULATIVE\x10\t\x12\x1a\n\x16GRANT_REASON_ENTRY_PIN\x10\n\x12\x1b\n\x17GRANT_REASON_INELIGIBLE\x10\x0b\x12\x1a\n\x16GRANT_REASON_STATIC_ON\x10\x0c\x12\x1b\n\x17GRANT_REASON_STATIC_OFF\x10\r\x12\x1c\n\x18GRANT_REASON_DEPTH_PLAIN\x10\x0e\x12\x1b\n\x17GRANT_REASON_REQUEST_ON\x10\x0f\x12\x1c\n\x18GRANT_REASON_REQUEST_OFF\x10\x10\x12$\n GRANT_REASON_FALLBACK_LAST_GRANT\x10\x11\x12 \n\x1cGRANT_REASON_FALLBACK_STATIC\x10\x12\x12\x1b\n\x17GRANT_REASON_NO_DRAFTER\x10\x13\x12\x18\n\x14GRANT_REASON_INEXACT\x10\x14*\x93\x01\n\x0bPolicyState\x12\x1c\n\x18POLICY_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13POLICY_STATE_FORCED\x10\x01\x12\x1a\n\x16POLICY_STATE_PROFILING\x10\x02\x12\x18\n\x14POLICY_STATE_SETTLED\x10\x03\x12\x17\n\x13POLICY_STATE_STATIC\x10\x04*K\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x12\n\x0eVERDICT_ENABLE\x10\x01\x12\x13\n\x0fVERDICT_DECLINE\x10\x02\x32\x95\x03\n\rPolicyService\x12W\n\x08OpenLane\x12$.burstgate.policy.v1.OpenLaneRequest\x1a%.burstgate.policy.v1.OpenLaneResponse\x12`\n\x0b\x44\x65\x63ideBurst\x12\'.burstgate.policy.v1.DecideBurstRequest\x1a(.burstgate.policy.v1.DecideBurstResponse\x12`\n\x0bReportBurst\x12\'.burstgate.policy.v1.ReportBurstRequest\x1a(.burstgate.policy.v1.ReportBurstResponse\x12g\n\x0cStreamBursts\x12(.burstgate.policy.v1.StreamBurstsRequest\x1a).burstgate.policy.v1.StreamBurstsResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n burstgate/policy/v1/policy.proto\x12\x13\x62urstgate.policy.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcf\x01\n\tPolicyKey\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0f\n\x07\x64rafter\x18\x02 \x01(\t\x12\x10\n\x08hardware\x18\x03 \x01(\t\x12\x13\n\x0b\x64raft_width\x18\x04 \x01(\r\x12\x1a\n\x12target_fingerprint\x18\x05 \x01(\t\x12\x1b\n\x13\x64rafter_fingerprint\x18\x06 \x01(\t\x12\r\n\x05\x64type\x18\x07 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x08 \x01(\t\x12\x0c\n\x04\x62las\x18\t \x01(\t\x12\x13\n\x0bmlx_version\x18\n \x01(\t\"l\n\x10LaneCapabilities\x12\x11\n\tbatchable\x18\x01 \x01(\x08\x12\x11\n\tmax_width\x18\x02 \x01(\r\x12\x14\n\x0c\x64rafter_kind\x18\x03 \x01(\t\x12\x1c\n\x14\x61pple_gpu_generation\x18\x04 \x01(\r\"i\n\x08\x43ostCell\x12\r\n\x05width\x18\x01 \x01(\r\x12\x13\n\x0b\x64raft_width\x18\x02 \x01(\r\x12\x14\n\x0c\x64\x65pth_tokens\x18\x03 \x01(\r\x12\x11\n\tverify_ms\x18\x04 \x01(\x01\x12\x10\n\x08\x64raft_ms\x18\x05 \x01(\x01\"\xbe\x01\n\x0fOpenLaneRequest\x12+\n\x03key\x18\x01 \x01(\x0b\x32\x1e.burstgate.policy.v1.PolicyKey\x12;\n\x0c\x63\x61pabilities\x18\x02 \x01(\x0b\x32%.burstgate.policy.v1.LaneCapabilities\x12,\n\x05\x63osts\x18\x03 \x03(\x0b\x32\x1d.burstgate.policy.v1.CostCell\x12\x13\n\x0binstance_id\x18\x04 \x01(\t\"Z\n\x10OpenLaneResponse\x12\x0f\n\x07lane_id\x18\x01 \x01(\t\x12\x35\n\x08snapshot\x18\x02 \x01(\x0b\x32#.burstgate.policy.v1.PolicySnapshot\"\xf1\x04\n\x0ePolicySnapshot\x12+\n\x03key\x18\x01 \x01(\x0b\x32\x1e.burstgate.policy.v1.PolicyKey\x12/\n\x05state\x18\x02 \x01(\x0e\x32 .burstgate.policy.v1.PolicyState\x12-\n\x07verdict\x18\x03 \x01(\x0e\x32\x1c.burstgate.policy.v1.Verdict\x12\x1b\n\x13speculation_enabled\x18\x04 \x01(\x08\x12\x1c\n\x0f\x61\x63\x63\x65ptance_rate\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07samples\x18\x06 \x01(\r\x12\x18\n\x10samples_required\x18\x07 \x01(\r\x12\x14\n\x07speedup\x18\x08 \x01(\x01H\x01\x88\x01\x01\x12\x16\n\x0estatic_default\x18\t \x01(\x08\x12\x10\n\x08key_hash\x18\n \x01(\t\x12\x11\n\tfrom_hint\x18\x0b \x01(\x08\x12\x13\n\x0b\x65xplanation\x18\x0c \x01(\t\x12/\n\x08\x65vidence\x18\r \x01(\x0b\x32\x1d.burstgate.policy.v1.Evidence\x12\x0f\n\x07version\x18\x0e \x01(\x04\x12.\n\nexpires_at\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0erechallenge_at\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\x03pin\x18\x11 \x01(\x0b\x32\x18.burstgate.policy.v1.Pin\x12\x17\n\x0fstarved_because\x18\x12 \x01(\tB\x12\n\x10_acceptance_rateB\n\n\x08_speedup\"\xb4\x02\n\x08\x45vidence\x12\x0e\n\x06rounds\x18\x01 \x01(\x04\x12\x13\n\x0bplain_steps\x18\x02 \x01(\x04\x12\x15\n\rtraffic_kinds\x18\x03 \x01(\r\x12\x0f\n\x07speedup\x18\x04 \x01(\x01\x12\x13\n\x0bspeedup_low\x18\x05 \x01(\x01\x12\x14\n\x0cspeedup_high\x18\x06 \x01(\x01\x12\x12\n\nconfidence\x18\x07 \x01(\x01\x12\x0e\n\x06spread\x18\x08 \x01(\x01\x12\x31\n\rfirst_seen_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0clast_seen_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08round_ms\x18\x0b \x01(\x01\x12\x15\n\rplain_step_ms\x18\x0c \x01(\x01\"\x97\x01\n\x03Pin\x12\x11\n\tspeculate\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\x12-\n\tpinned_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"w\n\tSituation\x12\r\n\x05width\x18\x01 \x01(\r\x12\x14\n\x0c\x64\x65pth_tokens\x18\x02 \x01(\r\x12\x1a\n\x12min_emitted_tokens\x18\x03 \x01(\r\x12\x10\n\x08\x65ligible\x18\x04 \x01(\x08\x12\x17\n\x0fmax_draft_width\x18\x05 \x01(\r\"\x92\x02\n\nStepRecord\x12,\n\x04mode\x18\x01 \x01(\x0e\x32\x1e.burstgate.policy.v1.BurstMode\x12\x13\n\x0b\x64raft_width\x18\x02 \x01(\r\x12\r\n\x05width\x18\x03 \x01(\r\x12\x14\n\x0c\x64\x65pth_tokens\x18\x04 \x01(\r\x12\x0f\n\x07\x65mitted\x18\x05 \x01(\r\x12\x10\n\x08proposed\x18\x06 \x01(\r\x12\x1c\n\x14\x61\x63\x63\x65pted_by_position\x18\x07 \x03(\r\x12\x10\n\x08\x64raft_ms\x18\x08 \x01(\x01\x12\x11\n\tverify_ms\x18\t \x01(\x01\x12\x13\n\x0boverhead_ms\x18\n \x01(\x01\x12\x0f\n\x07wall_ms\x18\x0b \x01(\x01\x12\x10\n\x08\x65xcluded\x18\x0c \x01(\x08\"y\n\x0c\x42urstOutcome\x12\x10\n\x08grant_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12.\n\x05steps\x18\x03 \x03(\x0b\x32\x1f.burstgate.policy.v1.StepRecord\x12\x15\n\rdropped_steps\x18\x04 \x01(\x04\"\x8d\x01\n\x12\x44\x65\x63ideBurstRequest\x12\x0f\n\x07lane_id\x18\x01 \x01(\t\x12\x31\n\tsituation\x18\x02 \x01(\x0b\x32\x1e.burstgate.policy.v1.Situation\x12\x33\n\x08outcomes\x18\x03 \x03(\x0b\x32!.burstgate.policy.v1.BurstOutcome\"E\n\x13\x44\x65\x63ideBurstResponse\x12.\n\x05grant\x18\x01 \x01(\x0b\x32\x1f.burstgate.policy.v1.BurstGrant\"\xcd\x01\n\nBurstGrant\x12\x10\n\x08grant_id\x18\x01 \x01(\t\x12,\n\x04mode\x18\x02 \x01(\x0e\x32\x1e.burstgate.policy.v1.BurstMode\x12\x13\n\x0b\x64raft_width\x18\x03 \x01(\r\x12\x11\n\tmax_steps\x18\x04 \x01(\r\x12\x30\n\x06reason\x18\x05 \x01(\x0e\x32 .burstgate.policy.v1.GrantReason\x12\x13\n\x0b\x65xplanation\x18\x06 \x01(\t\x12\x10\n\x08\x66resh_ms\x18\x07 \x01(\r\"Z\n\x12ReportBurstRequest\x12\x0f\n\x07lane_id\x18\x01 \x01(\t\x12\x33\n\x08outcomes\x18\x02 \x03(\x0b\x32!.burstgate.policy.v1.BurstOutcome\"\x15\n\x13ReportBurstResponse\"\xa0\x01\n\x13StreamBurstsRequest\x12\x0f\n\x07lane_id\x18\x01 \x01(\t\x12\x31\n\tsituation\x18\x02 \x01(\x0b\x32\x1e.burstgate.policy.v1.Situation\x12\x33\n\x08outcomes\x18\x03 \x03(\x0b\x32!.burstgate.policy.v1.BurstOutcome\x12\x10\n\x08sequence\x18\x04 \x01(\x04\"n\n\x14StreamBurstsResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12.\n\x05grant\x18\x02 \x01(\x0b\x32\x1f.burstgate.policy.v1.BurstGrant\x12\x14\n\x0cunknown_lane\x18\x03 \x01(\x08*\xae\x01\n\tBurstMode\x12\x1a\n\x16\x42URST_MODE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x42URST_MODE_PLAIN\x10\x01\x12\x1a\n\x16\x42URST_MODE_SPECULATIVE\x10\x02\x12\x1a\n\x16\x42URST_MODE_PROBE_PLAIN\x10\x03\x12 \n\x1c\x42URST_MODE_PROBE_SPECULATIVE\x10\x04\x12\x15\n\x11\x42URST_MODE_PINNED\x10\x05*\xfe\x05\n\x0bGrantReason\x12\x1c\n\x18GRANT_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16GRANT_REASON_FORCED_ON\x10\x01\x12\x1b\n\x17GRANT_REASON_FORCED_OFF\x10\x02\x12 \n\x1cGRANT_REASON_PROFILING_PLAIN\x10\x03\x12&\n\"GRANT_REASON_PROFILING_SPECULATIVE\x10\x04\x12!\n\x1dGRANT_REASON_VERDICT_DECLINED\x10\x05\x12!\n\x1dGRANT_REASON_GATE_SPECULATIVE\x10\x06\x12\x1b\n\x17GRANT_REASON_GATE_PLAIN\x10\x07\x12!\n\x1dGRANT_REASON_GATE_PROBE_PLAIN\x10\x08\x12\'\n#GRANT_REASON_GATE_PROBE_SPECULATIVE\x10\t\x12\x1a\n\x16GRANT_REASON_ENTRY_PIN\x10\n\x12\x1b\n\x17GRANT_REASON_INELIGIBLE\x10\x0b\x12\x1a\n\x16GRANT_REASON_STATIC_ON\x10\x0c\x12\x1b\n\x17GRANT_REASON_STATIC_OFF\x10\r\x12\x1c\n\x18GRANT_REASON_DEPTH_PLAIN\x10\x0e\x12\x1b\n\x17GRANT_REASON_REQUEST_ON\x10\x0f\x12\x1c\n\x18GRANT_REASON_REQUEST_OFF\x10\x10\x12$\n GRANT_REASON_FALLBACK_LAST_GRANT\x10\x11\x12 \n\x1cGRANT_REASON_FALLBACK_STATIC\x10\x12\x12\x1b\n\x17GRANT_REASON_NO_DRAFTER\x10\x13\x12\x18\n\x14GRANT_REASON_INEXACT\x10\x14\x12\x1a\n\x16GRANT_REASON_PINNED_ON\x10\x15\x12\x1b\n\x17GRANT_REASON_PINNED_OFF\x10\x16\x12\x1c\n\x18GRANT_REASON_RECHALLENGE\x10\x17*\x93\x01\n\x0bPolicyState\x12\x1c\n\x18POLICY_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13POLICY_STATE_FORCED\x10\x01\x12\x1a\n\x16POLICY_STATE_PROFILING\x10\x02\x12\x18\n\x14POLICY_STATE_SETTLED\x10\x03\x12\x17\n\x13POLICY_STATE_STATIC\x10\x04*K\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x12\n\x0eVERDICT_ENABLE\x10\x01\x12\x13\n\x0fVERDICT_DECLINE\x10\x02\x32\x95\x03\n\rPolicyService\x12W\n\x08OpenLane\x12$.burstgate.policy.v1.OpenLaneRequest\x1a%.burstgate.policy.v1.OpenLaneResponse\x12`\n\x0b\x44\x65\x63ideBurst\x12\'.burstgate.policy.v1.DecideBurstRequest\x1a(.burstgate.policy.v1.DecideBurstResponse\x12`\n\x0bReportBurst\x12\'.burstgate.policy.v1.ReportBurstRequest\x1a(.burstgate.policy.v1.ReportBurstResponse\x12g\n\x0cStreamBursts\x12(.burstgate.policy.v1.StreamBurstsRequest\x1a).burstgate.policy.v1.StreamBurstsResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'burstgate.policy.v1.policy_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_BURSTMODE']._serialized_start=2502
-  _globals['_BURSTMODE']._serialized_end=2676
-  _globals['_GRANTREASON']._serialized_start=2679
-  _globals['_GRANTREASON']._serialized_end=3358
-  _globals['_POLICYSTATE']._serialized_start=3361
-  _globals['_POLICYSTATE']._serialized_end=3508
-  _globals['_VERDICT']._serialized_start=3510
-  _globals['_VERDICT']._serialized_end=3585
-  _globals['_POLICYKEY']._serialized_start=58
-  _globals['_POLICYKEY']._serialized_end=265
-  _globals['_LANECAPABILITIES']._serialized_start=267
-  _globals['_LANECAPABILITIES']._serialized_end=375
-  _globals['_COSTCELL']._serialized_start=377
-  _globals['_COSTCELL']._serialized_end=482
-  _globals['_OPENLANEREQUEST']._serialized_start=485
-  _globals['_OPENLANEREQUEST']._serialized_end=675
-  _globals['_OPENLANERESPONSE']._serialized_start=677
-  _globals['_OPENLANERESPONSE']._serialized_end=767
-  _globals['_POLICYSNAPSHOT']._serialized_start=770
-  _globals['_POLICYSNAPSHOT']._serialized_end=1165
-  _globals['_SITUATION']._serialized_start=1167
-  _globals['_SITUATION']._serialized_end=1286
-  _globals['_STEPRECORD']._serialized_start=1289
-  _globals['_STEPRECORD']._serialized_end=1563
-  _globals['_BURSTOUTCOME']._serialized_start=1565
-  _globals['_BURSTOUTCOME']._serialized_end=1686
-  _globals['_DECIDEBURSTREQUEST']._serialized_start=1689
-  _globals['_DECIDEBURSTREQUEST']._serialized_end=1830
-  _globals['_DECIDEBURSTRESPONSE']._serialized_start=1832
-  _globals['_DECIDEBURSTRESPONSE']._serialized_end=1901
-  _globals['_BURSTGRANT']._serialized_start=1904
-  _globals['_BURSTGRANT']._serialized_end=2109
-  _globals['_REPORTBURSTREQUEST']._serialized_start=2111
-  _globals['_REPORTBURSTREQUEST']._serialized_end=2201
-  _globals['_REPORTBURSTRESPONSE']._serialized_start=2203
-  _globals['_REPORTBURSTRESPONSE']._serialized_end=2224
-  _globals['_STREAMBURSTSREQUEST']._serialized_start=2227
-  _globals['_STREAMBURSTSREQUEST']._serialized_end=2387
-  _globals['_STREAMBURSTSRESPONSE']._serialized_start=2389
-  _globals['_STREAMBURSTSRESPONSE']._serialized_end=2499
-  _globals['_POLICYSERVICE']._serialized_start=3588
-  _globals['_POLICYSERVICE']._serialized_end=3993
+  _globals['_BURSTMODE']._serialized_start=3230
+  _globals['_BURSTMODE']._serialized_end=3404
+  _globals['_GRANTREASON']._serialized_start=3407
+  _globals['_GRANTREASON']._serialized_end=4173
+  _globals['_POLICYSTATE']._serialized_start=4176
+  _globals['_POLICYSTATE']._serialized_end=4323
+  _globals['_VERDICT']._serialized_start=4325
+  _globals['_VERDICT']._serialized_end=4400
+  _globals['_POLICYKEY']._serialized_start=91
+  _globals['_POLICYKEY']._serialized_end=298
+  _globals['_LANECAPABILITIES']._serialized_start=300
+  _globals['_LANECAPABILITIES']._serialized_end=408
+  _globals['_COSTCELL']._serialized_start=410
+  _globals['_COSTCELL']._serialized_end=515
+  _globals['_OPENLANEREQUEST']._serialized_start=518
+  _globals['_OPENLANEREQUEST']._serialized_end=708
+  _globals['_OPENLANERESPONSE']._serialized_start=710
+  _globals['_OPENLANERESPONSE']._serialized_end=800
+  _globals['_POLICYSNAPSHOT']._serialized_start=803
+  _globals['_POLICYSNAPSHOT']._serialized_end=1428
+  _globals['_EVIDENCE']._serialized_start=1431
+  _globals['_EVIDENCE']._serialized_end=1739
+  _globals['_PIN']._serialized_start=1742
+  _globals['_PIN']._serialized_end=1893
+  _globals['_SITUATION']._serialized_start=1895
+  _globals['_SITUATION']._serialized_end=2014
+  _globals['_STEPRECORD']._serialized_start=2017
+  _globals['_STEPRECORD']._serialized_end=2291
+  _globals['_BURSTOUTCOME']._serialized_start=2293
+  _globals['_BURSTOUTCOME']._serialized_end=2414
+  _globals['_DECIDEBURSTREQUEST']._serialized_start=2417
+  _globals['_DECIDEBURSTREQUEST']._serialized_end=2558
+  _globals['_DECIDEBURSTRESPONSE']._serialized_start=2560
+  _globals['_DECIDEBURSTRESPONSE']._serialized_end=2629
+  _globals['_BURSTGRANT']._serialized_start=2632
+  _globals['_BURSTGRANT']._serialized_end=2837
+  _globals['_REPORTBURSTREQUEST']._serialized_start=2839
+  _globals['_REPORTBURSTREQUEST']._serialized_end=2929
+  _globals['_REPORTBURSTRESPONSE']._serialized_start=2931
+  _globals['_REPORTBURSTRESPONSE']._serialized_end=2952
+  _globals['_STREAMBURSTSREQUEST']._serialized_start=2955
+  _globals['_STREAMBURSTSREQUEST']._serialized_end=3115
+  _globals['_STREAMBURSTSRESPONSE']._serialized_start=3117
+  _globals['_STREAMBURSTSRESPONSE']._serialized_end=3227
+  _globals['_POLICYSERVICE']._serialized_start=4403
+  _globals['_POLICYSERVICE']._serialized_end=4808
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,6 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -39,6 +42,9 @@ class GrantReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GRANT_REASON_FALLBACK_STATIC: _ClassVar[GrantReason]
     GRANT_REASON_NO_DRAFTER: _ClassVar[GrantReason]
     GRANT_REASON_INEXACT: _ClassVar[GrantReason]
+    GRANT_REASON_PINNED_ON: _ClassVar[GrantReason]
+    GRANT_REASON_PINNED_OFF: _ClassVar[GrantReason]
+    GRANT_REASON_RECHALLENGE: _ClassVar[GrantReason]
 
 class PolicyState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -80,6 +86,9 @@ GRANT_REASON_FALLBACK_LAST_GRANT: GrantReason
 GRANT_REASON_FALLBACK_STATIC: GrantReason
 GRANT_REASON_NO_DRAFTER: GrantReason
 GRANT_REASON_INEXACT: GrantReason
+GRANT_REASON_PINNED_ON: GrantReason
+GRANT_REASON_PINNED_OFF: GrantReason
+GRANT_REASON_RECHALLENGE: GrantReason
 POLICY_STATE_UNSPECIFIED: PolicyState
 POLICY_STATE_FORCED: PolicyState
 POLICY_STATE_PROFILING: PolicyState
@@ -160,7 +169,7 @@ class OpenLaneResponse(_message.Message):
     def __init__(self, lane_id: _Optional[str] = ..., snapshot: _Optional[_Union[PolicySnapshot, _Mapping]] = ...) -> None: ...
 
 class PolicySnapshot(_message.Message):
-    __slots__ = ("key", "state", "verdict", "speculation_enabled", "acceptance_rate", "samples", "samples_required", "speedup", "static_default", "key_hash", "from_hint", "explanation")
+    __slots__ = ("key", "state", "verdict", "speculation_enabled", "acceptance_rate", "samples", "samples_required", "speedup", "static_default", "key_hash", "from_hint", "explanation", "evidence", "version", "expires_at", "rechallenge_at", "pin", "starved_because")
     KEY_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +182,12 @@ class PolicySnapshot(_message.Message):
     KEY_HASH_FIELD_NUMBER: _ClassVar[int]
     FROM_HINT_FIELD_NUMBER: _ClassVar[int]
     EXPLANATION_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    RECHALLENGE_AT_FIELD_NUMBER: _ClassVar[int]
+    PIN_FIELD_NUMBER: _ClassVar[int]
+    STARVED_BECAUSE_FIELD_NUMBER: _ClassVar[int]
     key: PolicyKey
     state: PolicyState
     verdict: Verdict
@@ -185,7 +200,55 @@ class PolicySnapshot(_message.Message):
     key_hash: str
     from_hint: bool
     explanation: str
-    def __init__(self, key: _Optional[_Union[PolicyKey, _Mapping]] = ..., state: _Optional[_Union[PolicyState, str]] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., speculation_enabled: _Optional[bool] = ..., acceptance_rate: _Optional[float] = ..., samples: _Optional[int] = ..., samples_required: _Optional[int] = ..., speedup: _Optional[float] = ..., static_default: _Optional[bool] = ..., key_hash: _Optional[str] = ..., from_hint: _Optional[bool] = ..., explanation: _Optional[str] = ...) -> None: ...
+    evidence: Evidence
+    version: int
+    expires_at: _timestamp_pb2.Timestamp
+    rechallenge_at: _timestamp_pb2.Timestamp
+    pin: Pin
+    starved_because: str
+    def __init__(self, key: _Optional[_Union[PolicyKey, _Mapping]] = ..., state: _Optional[_Union[PolicyState, str]] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., speculation_enabled: _Optional[bool] = ..., acceptance_rate: _Optional[float] = ..., samples: _Optional[int] = ..., samples_required: _Optional[int] = ..., speedup: _Optional[float] = ..., static_default: _Optional[bool] = ..., key_hash: _Optional[str] = ..., from_hint: _Optional[bool] = ..., explanation: _Optional[str] = ..., evidence: _Optional[_Union[Evidence, _Mapping]] = ..., version: _Optional[int] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rechallenge_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pin: _Optional[_Union[Pin, _Mapping]] = ..., starved_because: _Optional[str] = ...) -> None: ...
+
+class Evidence(_message.Message):
+    __slots__ = ("rounds", "plain_steps", "traffic_kinds", "speedup", "speedup_low", "speedup_high", "confidence", "spread", "first_seen_at", "last_seen_at", "round_ms", "plain_step_ms")
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    PLAIN_STEPS_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_KINDS_FIELD_NUMBER: _ClassVar[int]
+    SPEEDUP_FIELD_NUMBER: _ClassVar[int]
+    SPEEDUP_LOW_FIELD_NUMBER: _ClassVar[int]
+    SPEEDUP_HIGH_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    SPREAD_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEEN_AT_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEEN_AT_FIELD_NUMBER: _ClassVar[int]
+    ROUND_MS_FIELD_NUMBER: _ClassVar[int]
+    PLAIN_STEP_MS_FIELD_NUMBER: _ClassVar[int]
+    rounds: int
+    plain_steps: int
+    traffic_kinds: int
+    speedup: float
+    speedup_low: float
+    speedup_high: float
+    confidence: float
+    spread: float
+    first_seen_at: _timestamp_pb2.Timestamp
+    last_seen_at: _timestamp_pb2.Timestamp
+    round_ms: float
+    plain_step_ms: float
+    def __init__(self, rounds: _Optional[int] = ..., plain_steps: _Optional[int] = ..., traffic_kinds: _Optional[int] = ..., speedup: _Optional[float] = ..., speedup_low: _Optional[float] = ..., speedup_high: _Optional[float] = ..., confidence: _Optional[float] = ..., spread: _Optional[float] = ..., first_seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., round_ms: _Optional[float] = ..., plain_step_ms: _Optional[float] = ...) -> None: ...
+
+class Pin(_message.Message):
+    __slots__ = ("speculate", "reason", "author", "pinned_at", "expires_at")
+    SPECULATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    PINNED_AT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    speculate: bool
+    reason: str
+    author: str
+    pinned_at: _timestamp_pb2.Timestamp
+    expires_at: _timestamp_pb2.Timestamp
+    def __init__(self, speculate: _Optional[bool] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ..., pinned_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Situation(_message.Message):
     __slots__ = ("width", "depth_tokens", "min_emitted_tokens", "eligible", "max_draft_width")
