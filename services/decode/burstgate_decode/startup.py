@@ -27,7 +27,7 @@ from burstgate_decode.models.row_padding import make_rows_exact, verify_active
 from burstgate_decode.models.target import Target, linear_shapes
 from burstgate_decode.policy_client import PolicyClientConfig, PolicyGrants
 from burstgate_decode.serving import LinkState, Serving
-from burstgate_policy.core.types import CostCell, LaneCapabilities, PolicyKey
+from burstgate_policy.core.types import CostCell, LaneCapabilities, PolicyKey, Reason
 
 _log = structlog.get_logger(__name__)
 
@@ -53,12 +53,12 @@ def load_everything(settings: DecodeSettings, blas: BlasReport) -> Loaded:
     target = load_target(target_ref)
     _log.info("target_loaded", target=target.name, fingerprint=target.fingerprint, dtype=target.dtype)
     drafter = load_drafter(drafter_ref, target) if drafter_ref is not None else None
-    because = "" if drafter is not None else "the server has no drafter"
+    because, reason = ("" if drafter is not None else "the server has no drafter"), Reason.NO_DRAFTER
     width = min(settings.draft_width, drafter.max_draft_width) if drafter is not None else 1
     exactness = _secure_exactness(target, drafter, blas, width) if drafter is not None else exact_without_verify()
     _log.info("exactness_probed", bit_equal=exactness.bit_equal, finding=exactness.explanation)
     if drafter is not None and not exactness.bit_equal and settings.exactness == "strict":
-        drafter, width = None, 1
+        drafter, width, reason = None, 1, Reason.INEXACT
         because = f"strict exactness declines it: {exactness.explanation}"
         _log.warning("speculation_declined", why=because)
     costs = measure_costs(target, drafter, width, clock_ms)
@@ -71,7 +71,7 @@ def load_everything(settings: DecodeSettings, blas: BlasReport) -> Loaded:
         grants, link, close = _open_lane(serving, settings, drafter)
         serving = replace(serving, link=link)
     margin = exactness.guard_margin if settings.exactness == "guarded" else 0.0
-    return Loaded(Pairing(target, drafter, width, margin, grants), serving, close)
+    return Loaded(Pairing(target, drafter, width, margin, grants, reason, because), serving, close)
 
 
 def _references(settings: DecodeSettings) -> tuple[str, str | None]:

@@ -53,7 +53,7 @@ class Pairings:
     def settled(self, policy: MtpPolicy, hint: Hint) -> None:
         """Remembers what a policy has just settled."""
         snapshot = policy.snapshot(self._clock())
-        _verdicts.labels(snapshot.verdict.name).inc()
+        _verdicts.labels(snapshot.verdict.name.lower()).inc()
         self._log.info(
             "verdict settled",
             pairing=policy.key.display,

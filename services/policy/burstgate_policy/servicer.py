@@ -147,7 +147,7 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
         grant = lane.decide(convert.situation_from_proto(situation), now_s)
         counter = self._grants.get((grant.mode, grant.reason))
         if counter is None:
-            counter = _grants.labels(grant.mode.name, grant.reason.name)
+            counter = _grants.labels(grant.mode.name.lower(), grant.reason.name.lower())
             self._grants[grant.mode, grant.reason] = counter
         counter.inc()
         return convert.grant_to_proto(grant, grant_id=entry.last_grant_id, fresh_ms=self._fresh_ms)

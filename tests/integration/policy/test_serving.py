@@ -146,7 +146,7 @@ def test_metrics_tell_grants_apart_by_mode_and_reason(
     policy = start_policy(metrics_listen=f"127.0.0.1:{free_port}", mtp_force="off")
     policy_lane(connect(policy.address)).burst()
     body = urllib.request.urlopen(f"http://127.0.0.1:{free_port}/metrics", timeout=5).read().decode()
-    assert 'burstgate_policy_grants_total{mode="PLAIN",reason="FORCED_OFF"} 1.0' in body
+    assert 'burstgate_policy_grants_total{mode="plain",reason="forced_off"} 1.0' in body
     assert "burstgate_policy_lanes 1.0" in body
     assert "burstgate_policy_decide_seconds_count 1.0" in body
 

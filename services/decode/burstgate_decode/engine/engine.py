@@ -43,6 +43,10 @@ class Pairing:
     guard_margin: float
     """A verified choice whose margin is not above this is decided again by a one-row step."""
     grants: GrantSource
+    plain_reason: Reason = Reason.NO_DRAFTER
+    """Why nothing speculates, without a drafter."""
+    plain_because: str = ""
+    """The same as a sentence."""
 
 
 class EngineDiedError(Exception):
@@ -203,13 +207,13 @@ class Engine:
     def _step_fixed(self, row: Row) -> None:
         width = self._stepper.draft_width_of(row)
         if self._pairing.drafter is None:
-            label = StepLabel(Mode.PLAIN, 1, Reason.NO_DRAFTER, "")
+            label = StepLabel(Mode.PLAIN, 1, self._pairing.plain_reason, "")
         elif row.request.speculation is SpeculationChoice.ON:
             label = StepLabel(Mode.SPECULATIVE, width, Reason.REQUEST_ON, "")
         else:
             label = StepLabel(Mode.PLAIN, 1, Reason.REQUEST_OFF, "")
         row.stats.bursts.setdefault((label.mode, label.reason), 1)
-        row.stats.explanation = _FIXED_SENTENCES[label.reason]
+        row.stats.explanation = _FIXED_SENTENCES.get(label.reason, self._pairing.plain_because)
         self._stepper.run(row, label, lambda: True)
 
     def _guarded(self, row: Row, work: Callable[[Row], None]) -> None:
@@ -236,7 +240,6 @@ class Engine:
 
 
 _FIXED_SENTENCES = {
-    Reason.NO_DRAFTER: "the server has no drafter",
     Reason.REQUEST_ON: "the request asked for speculation",
     Reason.REQUEST_OFF: "the request asked for no speculation",
 }
