@@ -138,7 +138,7 @@ def test_wild_profiles_settle_and_never_to_a_number_that_is_none(
     probes: list[StepRecord], rounds: list[StepRecord], static_default: bool
 ) -> None:
     subject = lane((None, True, static_default, None))
-    subject.observe(BurstOutcome("", 1, (*probes, *rounds * 64), 0), NOW)
+    subject.observe(BurstOutcome("", 1, (*probes, *rounds * 128), 0), NOW)
     assert subject.policy.snapshot(NOW).state is State.SETTLED
     check_snapshot(subject)
 

@@ -69,7 +69,7 @@ def sample(source: random.Random, speedup: float, noise: float) -> ProfileSample
 
 def measure(policy: MtpPolicy, source: random.Random, speedup: float, noise: float, now_s: float) -> None:
     """Gives the measurement under way what it needs."""
-    for _ in range(CONFIG.verdict.patience_samples):
+    for _ in range(CONFIG.verdict.vague_samples):
         stage = policy.stage
         if not isinstance(stage, Profiling) and not (isinstance(stage, Settled) and stage.challenge is not None):
             return

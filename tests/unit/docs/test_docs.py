@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import grpc
 import typer
 from google.protobuf import json_format
 from google.protobuf.descriptor_pool import Default
@@ -23,7 +24,7 @@ import burstgate_policy.__main__
 from burstgate import GrantReason
 from burstgate.cli.main import app
 from burstgate.decode.v1 import decode_pb2
-from burstgate.policy.v1 import admin_pb2
+from burstgate.policy.v1 import admin_pb2, policy_pb2
 from burstgate_decode.config import DecodeSettings
 from burstgate_policy.config import PolicySettings
 from burstgate_runtime.settings import ServiceSettings, variable_name
@@ -45,6 +46,8 @@ SETTINGS = (DecodeSettings, PolicySettings)
 FILES_TO_COME = {"services/decode/burstgate_decode/drafters/prompt_lookup.py"}
 # Raised by the client library for a stream that the server broke off.
 CLIENT_REASONS = {"INCOMPLETE_STREAM"}
+# Upper-case names of others that pages may mention: their settings, and statuses of grpc.health.
+FOREIGN_NAMES = re.compile(r"(?:MLXCEL|METRALE|XDG|HF)_\w+|NOT_SERVING")
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -94,6 +97,50 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def contract_files() -> list[Any]:
+    return [module.DESCRIPTOR for module in (*CONTRACT, policy_pb2)]
+
+
+def field_names() -> set[str]:
+    waiting = [message for file in contract_files() for message in file.message_types_by_name.values()]
+    names = set()
+    while waiting:
+        message = waiting.pop()
+        names |= set(message.fields_by_name)
+        waiting += message.nested_types
+    return names
+
+
+def enum_values() -> set[str]:
+    """Each by its whole name and without its enum's prefix."""
+    found = set()
+    for file in contract_files():
+        for enum in file.enum_types_by_name.values():
+            prefix = re.sub(r"(?<!^)(?=[A-Z])", "_", enum.name).upper() + "_"
+            found |= {name for value in enum.values for name in (value.name, value.name.removeprefix(prefix))}
+    return found
+
+
+def json_objects(text: str) -> Iterator[Any]:
+    """What the JSON blocks hold, one object after another."""
+    for block in re.findall(r"```json\n(.*?)```", text, flags=re.DOTALL):
+        rest = block.strip()
+        while rest:
+            value, end = json.JSONDecoder().raw_decode(rest)
+            yield value
+            rest = rest[end:].lstrip()
+
+
+def names_in(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield name, inner
+            yield from names_in(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from names_in(inner)
+
+
 def calls(*names: str) -> Iterator[ast.Call]:
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -104,6 +151,12 @@ def calls(*names: str) -> Iterator[ast.Call]:
 def literal(node: ast.expr) -> Any:
     assert isinstance(node, ast.Constant), f"only a literal can be documented, not {ast.unparse(node)}"
     return node.value
+
+
+def constants() -> set[str]:
+    """Every upper-case name that the services assign to."""
+    nodes = (node for path in SOURCES for node in ast.walk(ast.parse(path.read_text())))
+    return {node.id for node in nodes if isinstance(node, ast.Name) and node.id.isupper()}
 
 
 def service_command(module: Any) -> Any:
@@ -164,9 +217,16 @@ def test_the_configuration_page_has_every_flag_beside_its_variable(module: Any) 
 # --- errors
 
 
+def reasons_in_answers() -> dict[str, str]:
+    return {literal(call.args[1]): ast.unparse(call.args[0]).removeprefix("FaultKind.") for call in calls("Fault")}
+
+
+def reasons_at_start() -> set[str]:
+    return {literal(call.args[0]) for call in calls("ModelError", "BlasError")}
+
+
 def test_every_reason_is_on_the_errors_page_and_every_reason_there_is_in_the_code() -> None:
-    sent = {literal(call.args[1]): ast.unparse(call.args[0]).removeprefix("FaultKind.") for call in calls("Fault")}
-    at_start = {literal(call.args[0]) for call in calls("ModelError", "BlasError")}
+    sent, at_start = reasons_in_answers(), reasons_at_start()
     page = page_text("errors.md")
     documented = {row[0].strip("`"): row[1].strip("`") for row in table_rows(section(page, "Reasons in answers"))[1:]}
     assert documented == sent
@@ -186,18 +246,21 @@ def test_the_runbook_names_only_reasons_that_exist() -> None:
 # --- metrics
 
 
-def test_every_metric_is_on_the_metrics_page_with_its_labels_and_no_other_is() -> None:
-    registered = {
+def registered_metrics() -> dict[str, str]:
+    return {
         literal(call.args[0]) + ("_total" if kind == "Counter" else ""): f"{kind.lower()} {labels_of(call)}"
         for kind in ("Counter", "Gauge", "Histogram")
         for call in calls(f"prometheus_client.{kind}")
     }
+
+
+def test_every_metric_is_on_the_metrics_page_with_its_labels_and_no_other_is() -> None:
     documented = {}
     for row in table_rows(page_text("metrics.md")):
         name, _, labels = row[0].strip("`").partition("{")
         documented[name] = f"{row[1]} {labels.rstrip('}')}"
     del documented["metric"]
-    assert documented == registered
+    assert documented == registered_metrics()
 
 
 def labels_of(call: ast.Call) -> str:
@@ -207,7 +270,51 @@ def labels_of(call: ast.Call) -> str:
     return ",".join(literal(name) for name in names if not isinstance(name, ast.Starred))
 
 
+# --- the API
+
+
+@pytest.mark.parametrize("file", contract_files(), ids=lambda file: file.name)
+def test_every_call_is_on_the_api_page(file: Any) -> None:
+    for service in file.services_by_name.values():
+        for method in service.methods:
+            assert re.search(rf"\b{method.name}\b", page_text("api.md")), method.full_name
+
+
+def test_every_call_and_command_about_verdicts_is_on_the_policy_page() -> None:
+    page = page_text("policy.md")
+    group = typer.main.get_command(app).commands["policy"]
+    assert {words[0] for words in commands(page, "burstgate policy")} | set(inline_code(page)) >= set(group.commands)
+
+
 # --- every page
+
+
+@every_page
+def test_every_upper_case_name_is_one_of_ours(page: Path) -> None:
+    known = set(reasons_in_answers()) | set(reasons_in_answers().values()) | reasons_at_start() | CLIENT_REASONS
+    known |= enum_values() | {code.name for code in grpc.StatusCode}
+    known |= set(settings_by_variable()) | cli_variables()
+    known |= constants()
+    for code in inline_code(page.read_text()):
+        name = code.partition("=")[0]
+        if re.fullmatch(r"[A-Z]+(?:_[A-Z]+)+", name) and not FOREIGN_NAMES.fullmatch(name):
+            assert name in known, name
+
+
+@every_page
+def test_every_metric_named_exists(page: Path) -> None:
+    series = {name + end for name in registered_metrics() for end in ("", "_bucket", "_count", "_sum")}
+    for name in re.findall(r"\bburstgate_(?:policy|decode)_\w+", page.read_text()):
+        assert name in series, name
+
+
+@every_page
+def test_every_json_example_has_fields_and_values_of_the_contract(page: Path) -> None:
+    fields, values = field_names(), enum_values()
+    for name, value in names_in(list(json_objects(page.read_text()))):
+        assert name in fields, name
+        if isinstance(value, str) and re.fullmatch(r"[A-Z]+(?:_[A-Z]+)+", value):
+            assert value in values, value
 
 
 @every_page
@@ -247,7 +354,8 @@ def test_every_burstgate_command_is_understood(page: Path) -> None:
         command = typer.main.get_command(app)
         while hasattr(command, "commands") and words:
             command = command.commands[words.pop(0)]
-        command.make_context("burstgate", words)
+        if not hasattr(command, "commands"):  # A group alone names its commands.
+            command.make_context("burstgate", words)
     for program, module in (
         ("burstgate-decode", burstgate_decode.__main__),
         ("burstgate-policy", burstgate_policy.__main__),

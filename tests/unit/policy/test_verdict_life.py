@@ -106,9 +106,24 @@ def test_one_odd_prompt_declines_for_good_by_the_plain_rules_only(key: PolicyKey
     assert record(plain, usual * 9).verdict is Verdict.DECLINE
     policy = start(key)
     assert "one kind of traffic" in record(policy, odd).explanation
-    view = record(policy, usual[:1])
-    assert (view.verdict, view.rechallenge_at) == (Verdict.DECLINE, T0 + 300.0)  # settled, but not believed
-    assert challenge(policy, usual).verdict is Verdict.ENABLE
+    assert record(policy, usual[:1]).state is State.PROFILING  # two kinds that contradict each other decide nothing
+    assert record(policy, usual * 3).verdict is Verdict.ENABLE
+
+
+def test_one_stalled_burst_of_four_does_not_decline_a_pairing_that_pays(key: PolicyKey) -> None:
+    first, second, third, fourth = two_kinds(2.5, 2.5, 2.5, 2.5)
+    bursts = [first, second, dataclasses.replace(third, verify_ms=20 * third.verify_ms), fourth]
+    assert record(start(key, SEED), bursts).verdict is Verdict.DECLINE
+    assert record(start(key), bursts).verdict is Verdict.ENABLE
+
+
+def test_an_interval_that_holds_both_verdicts_decides_nothing(key: PolicyKey) -> None:
+    """Half of the bursts pay and half of them cost twice what they give."""
+    wild = two_kinds(0.5, 2.6, 0.5, 2.6)
+    assert record(start(key, SEED), wild).verdict is Verdict.ENABLE
+    policy = start(key)
+    assert record(policy, wild).state is State.PROFILING
+    assert record(policy, two_kinds(2.6, 2.6, 2.6, 2.6) * 3).verdict is Verdict.ENABLE
 
 
 def test_a_single_kind_of_traffic_settles_after_patience_and_is_doubted_earlier(key: PolicyKey) -> None:

@@ -43,6 +43,7 @@ class Weighed:
 
 def weigh(profile: Profile, config: VerdictConfig) -> Weighed:
     """What a profile with at least one burst says."""
+    profile = profile.tamed(config.stall_factor)
     speedup, measured = _speedup(profile)
     low = high = spread = 0.0
     if speedup is not None:

@@ -38,6 +38,23 @@ class ProfileSample:
     depth_tokens: int = 0
     """Deepest context of a round."""
 
+    @property
+    def round_ms(self) -> float:
+        """Everything one of its rounds cost."""
+        return (self.draft_ms + self.verify_ms + self.overhead_ms) / max(self.rounds, 1)
+
+    def at_most(self, round_ms: float) -> "ProfileSample":
+        """This burst with rounds that cost no more than so much, each part of it cut alike."""
+        if not self.round_ms > round_ms:
+            return self
+        share = round_ms / self.round_ms
+        return replace(
+            self,
+            draft_ms=self.draft_ms * share,
+            verify_ms=self.verify_ms * share,
+            overhead_ms=self.overhead_ms * share,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:
@@ -67,6 +84,15 @@ class Profile:
     def without_burst(self, index: int) -> "Profile":
         """This profile as if one burst's rounds had not run; the plain steps stay."""
         return replace(self, bursts=self.bursts[:index] + self.bursts[index + 1 :])
+
+    def tamed(self, stall_factor: float) -> "Profile":
+        """This profile with no burst's rounds costing more than so many times the median burst's."""
+        if len(self.bursts) < 3:
+            return self
+        most_ms = stall_factor * statistics.median(burst.round_ms for burst in self.bursts)
+        if not (math.isfinite(most_ms) and most_ms > 0.0):
+            return self
+        return replace(self, bursts=tuple(burst.at_most(most_ms) for burst in self.bursts))
 
     def only(self, bursts: Iterable[ProfileSample]) -> "Profile":
         """This profile with the rounds of these bursts alone; the plain steps stay."""

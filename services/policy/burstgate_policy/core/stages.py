@@ -110,6 +110,7 @@ def enough(profile: Profile, traffic_kinds: int, config: VerdictConfig) -> bool:
         profile.samples >= config.samples_required
         and profile.rounds >= config.rounds_required
         and (traffic_kinds >= config.kinds_required or profile.samples >= config.patience_samples)
+        and (profile.samples >= config.vague_samples or not _vague(weigh(profile, config), config))
     )
 
 
@@ -118,7 +119,8 @@ def settle(
 ) -> Settled:
     """The verdict of a profile; a held one is only overruled clearly or repeatedly."""
     weighed = weigh(profile, config)
-    if weighed.speedup is None and held is not None:
+    vague = _vague(weighed, config)
+    if (weighed.speedup is None or vague) and held is not None:
         return _put_off(held, held.wait_s, now_s, config)
     evidence = weighed.evidence
 
@@ -126,11 +128,11 @@ def settle(
         zone = estimate.classify(speedup, enable_at=config.enable_at, decline_at=config.decline_at)
         return estimate.resolve(zone, static_default=static_default)
 
-    verdict = verdict_at(weighed.speedup)
+    verdict = verdict_at(None if vague else weighed.speedup)
     sure = weighed.speedup is not None and (
         verdict_at(evidence.speedup_low) is verdict is verdict_at(evidence.speedup_high)
     )
-    explanation = _explain(weighed, profile, verdict, config)
+    explanation = _explain(weighed, profile, verdict, config, vague=vague)
     wait_s = _first_wait_s(config, weak=not sure or evidence.traffic_kinds < config.kinds_required)
     contradictions = 0
     if held is not None and verdict is held.verdict:
@@ -226,7 +228,18 @@ def _longer_wait_s(wait_s: float, config: VerdictConfig) -> float:
     return min(wait_s * 2.0, config.rechallenge_limit_s)
 
 
-def _explain(weighed: Weighed, profile: Profile, verdict: Verdict, config: VerdictConfig) -> str:
+def _vague(weighed: Weighed, config: VerdictConfig) -> bool:
+    """Whether the interval reaches from one verdict to the other: whatever its middle is, nothing was measured."""
+    evidence = weighed.evidence
+    return (
+        config.interval_rules
+        and weighed.speedup is not None
+        and evidence.speedup_low <= config.decline_at
+        and evidence.speedup_high >= config.enable_at
+    )
+
+
+def _explain(weighed: Weighed, profile: Profile, verdict: Verdict, config: VerdictConfig, *, vague: bool) -> str:
     says = answer(verdict)
     if weighed.speedup is None:
         return f"{says}: the profile gave no usable times, so the static gate decided"
@@ -237,6 +250,8 @@ def _explain(weighed: Weighed, profile: Profile, verdict: Verdict, config: Verdi
     else:
         found += " (no plain step was measured, so this is an upper bound)"
     found += f" is a speed-up of {_interval(evidence)}"
+    if vague:
+        return f"{says}: {found}, which decides nothing, so the static gate does"
     zone = estimate.classify(weighed.speedup, enable_at=config.enable_at, decline_at=config.decline_at)
     if zone is estimate.Zone.BETWEEN:
         found += f", and between {config.decline_at:g} and {config.enable_at:g} the static gate decides"

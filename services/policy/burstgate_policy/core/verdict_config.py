@@ -19,6 +19,14 @@ class VerdictConfig:
     """Kinds of traffic before a verdict: four bursts of one odd prompt are one observation."""
     patience_samples: int = 8
     """Bursts after which a single kind of traffic settles too: many lanes only ever see one."""
+    stall_factor: float = 2.0
+    """A burst's rounds count for at most so many times the median burst's cost: drafting wider or deeper
+    moves a burst's cost by half, and what goes beyond twice is the machine's doing, not the pairing's."""
+    vague_samples: int = 16
+    """Bursts up to which a measurement goes on while its interval reaches from one verdict to the other; after
+    them the static gate decides. A machine that stalls at random says nothing, and soon or never stops."""
+    interval_rules: bool = True
+    """Whether such an interval keeps the point estimate from deciding."""
     kind_band: float = 0.4
     """Shares of kept drafts further apart than this are two kinds of traffic: chance moves the share of
     eight rounds by a tenth, lists and prose differ by half."""
@@ -67,6 +75,8 @@ class VerdictConfig:
                 raise ValueError(f"{field.name} must be at least 1, not {value}")
             if field.name.endswith("_s") and not 0.0 < value < float("inf"):
                 raise ValueError(f"{field.name} must be above 0 and finite, not {value}")
+        if not self.stall_factor >= 1.0:
+            raise ValueError(f"stall_factor must be at least 1, not {self.stall_factor}")
         if not self.kind_band > 0.0:
             raise ValueError(f"kind_band must be above 0, not {self.kind_band}")
         if self.patience_samples < self.samples_required:
@@ -83,7 +93,7 @@ class VerdictConfig:
     @classmethod
     def seed(cls) -> "VerdictConfig":
         """The plain rules: four bursts settle, of whatever traffic and however few rounds."""
-        return cls(rounds_required=1, kinds_required=1)
+        return cls(rounds_required=1, kinds_required=1, interval_rules=False, stall_factor=float("inf"))
 
 
 @dataclass(frozen=True, slots=True)
