@@ -21,6 +21,8 @@ class ArmKind(enum.Enum):
     CLASSIC = "classic"
     FIXED = "fixed"
     AUTO = "auto"
+    AUTO_AFTER_CHANGE = "auto_after_change"
+    """AUTO's first answer to a kind after one of another kind: the policy still follows the old text."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Arm:
                 return "mlx_lm, no padding"
             case ArmKind.AUTO:
                 return "AUTO"
+            case ArmKind.AUTO_AFTER_CHANGE:
+                return "AUTO, kind changed"
             case _:
                 return str(self.kind.value)
 

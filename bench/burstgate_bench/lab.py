@@ -147,6 +147,7 @@ _CHOICES = {
     ArmKind.CLASSIC: SpeculationChoice.OFF,
     ArmKind.FIXED: SpeculationChoice.ON,
     ArmKind.AUTO: SpeculationChoice.AUTO,
+    ArmKind.AUTO_AFTER_CHANGE: SpeculationChoice.AUTO,
 }
 
 

@@ -23,6 +23,7 @@ _TOUCH_TOKENS = 8
 _MOST_WARM_UP_PASSES = 8
 
 _AUTO = Arm(ArmKind.AUTO)
+_CHANGED = Arm(ArmKind.AUTO_AFTER_CHANGE)
 _CLASSIC = Arm(ArmKind.CLASSIC)
 
 
@@ -30,7 +31,7 @@ _CLASSIC = Arm(ArmKind.CLASSIC)
 class QuickOptions:
     """How much is measured."""
 
-    tokens: int = 36
+    tokens: int = 30
     """Tokens of every answer: with two blocks the whole takes less than five minutes at 16 tokens a second."""
     blocks: int = 2
     """ABBA blocks: each gives two samples of every arm and kind."""
@@ -100,9 +101,13 @@ def run_quick(lab: Lab, options: QuickOptions, load_before: float, say: Callable
     say(f"AUTO after {warm_up.tokens} warm-up tokens: {verdict.state.value.lower()}; {verdict.explanation}")
     say(f"{len(order)} answers of {options.tokens} tokens follow, {_minutes(lab, options, warm_up, order)}")
     before = _grants(lab)
-    answers: dict[Arm, dict[str, list[Answer]]] = {arm: {kind: [] for kind in prompts} for arm in arms}
-    start_ms = clock_ms()
+    answers: dict[Arm, dict[str, list[Answer]]] = {arm: {kind: [] for kind in prompts} for arm in [*arms, _CHANGED]}
+    start_ms, followed = clock_ms(), ""
     for done, (arm, kind) in enumerate(order, start=1):
+        if arm == _AUTO and kind != followed:
+            # Its own row: AUTO's is what a kind gets once the policy follows it.
+            answers[_CHANGED][kind].append(lab.run(_CHANGED, prompts[kind], options.tokens))
+            followed = kind
         answers[arm][kind].append(lab.run(arm, prompts[kind], options.tokens))
         if done % (len(arms) * len(prompts)) == 0:
             say(f"{done} of {len(order)} answers after {(clock_ms() - start_ms) / 60e3:.1f} min")

@@ -122,7 +122,9 @@ def test_an_interval_that_holds_both_verdicts_decides_nothing(key: PolicyKey) ->
     wild = two_kinds(0.5, 2.6, 0.5, 2.6)
     assert record(start(key, SEED), wild).verdict is Verdict.ENABLE
     policy = start(key)
-    assert record(policy, wild).state is State.PROFILING
+    view = record(policy, wild)
+    assert view.state is State.PROFILING
+    assert "hold both answers" in view.explanation
     assert record(policy, two_kinds(2.6, 2.6, 2.6, 2.6) * 3).verdict is Verdict.ENABLE
 
 

@@ -66,22 +66,22 @@ def entry_pin(situation: Situation, pin_tokens: int, choice: DepthChoice) -> str
 
 def profiling_plain(steps: int, samples: int, needed: int) -> str:
     """The plain step of a pairing is measured."""
-    return f"profiled burst {samples + 1} of {needed} measures what a plain step costs, over {steps} steps"
+    return f"profiled burst {samples + 1} of at least {needed} measures what a plain step costs, over {steps} steps"
 
 
 def profiling_speculative(rounds: int, samples: int, needed: int, choice: DepthChoice) -> str:
     """The rounds of a pairing are measured."""
-    return f"profiled burst {samples + 1} of {needed} measures speculation over {rounds} more rounds; {promise(choice)}"
+    return f"profiled burst {samples + 1} of at least {needed} measures speculation over {rounds} more rounds; {promise(choice)}"
 
 
 def passing_plain(why: str, steps: int, samples: int, needed: int) -> str:
     """The plain step is measured while a verdict rules."""
-    return f"{why}; burst {samples + 1} of {needed} measures what a plain step costs, over {steps} steps"
+    return f"{why}; burst {samples + 1} of at least {needed} measures what a plain step costs, over {steps} steps"
 
 
 def passing_rounds(why: str, rounds: int, samples: int, needed: int, choice: DepthChoice) -> str:
     """Rounds are measured while a verdict rules."""
-    return f"{why}; burst {samples + 1} of {needed} measures speculation over {rounds} more rounds; {promise(choice)}"
+    return f"{why}; burst {samples + 1} of at least {needed} measures speculation over {rounds} more rounds; {promise(choice)}"
 
 
 def no_room(lane_width: int, situation: Situation) -> str:

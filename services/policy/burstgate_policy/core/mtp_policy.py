@@ -332,6 +332,11 @@ class MtpPolicy:
             return done
         if profile.rounds < config.rounds_required:
             return f"{done}, {profile.rounds} of {config.rounds_required} rounds"
+        if traffic_kinds(profile, config) >= config.kinds_required or profile.samples >= config.patience_samples:
+            return (
+                f"{profile.samples} bursts profiled, and they hold both answers; "
+                f"the static gate decides if that is still so at {config.vague_samples} bursts"
+            )
         return (
             f"{profile.samples} bursts profiled, all of one kind of traffic; "
             f"it settles at another kind or at {config.patience_samples} bursts"
