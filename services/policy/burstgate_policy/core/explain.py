@@ -71,7 +71,8 @@ def profiling_plain(steps: int, samples: int, needed: int) -> str:
 
 def profiling_speculative(rounds: int, samples: int, needed: int, choice: DepthChoice) -> str:
     """The rounds of a pairing are measured."""
-    return f"profiled burst {samples + 1} of at least {needed} measures speculation over {rounds} more rounds; {promise(choice)}"
+    burst = f"profiled burst {samples + 1} of at least {needed}"
+    return f"{burst} measures speculation over {rounds} more rounds; {promise(choice)}"
 
 
 def passing_plain(why: str, steps: int, samples: int, needed: int) -> str:
@@ -81,7 +82,8 @@ def passing_plain(why: str, steps: int, samples: int, needed: int) -> str:
 
 def passing_rounds(why: str, rounds: int, samples: int, needed: int, choice: DepthChoice) -> str:
     """Rounds are measured while a verdict rules."""
-    return f"{why}; burst {samples + 1} of at least {needed} measures speculation over {rounds} more rounds; {promise(choice)}"
+    burst = f"burst {samples + 1} of at least {needed}"
+    return f"{why}; {burst} measures speculation over {rounds} more rounds; {promise(choice)}"
 
 
 def no_room(lane_width: int, situation: Situation) -> str:
