@@ -5,6 +5,7 @@ read, the empty string among them, is an error that names the variable, the valu
 allowed; a default is never put in place of a value that somebody wrote.
 """
 
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -109,8 +110,13 @@ def _explain(cls: type[ServiceSettings], problem: Any, overrides: Mapping[str, o
         return f"{location} is no setting of this service"
     source = f"--{field.replace('_', '-')}" if field in overrides else variable_name(cls, field)
     if problem["type"] == "value_error":
-        return f"{source}={problem['input']!s}: {problem['ctx']['error']}"
-    return f"{source}={problem['input']!s}: must be {_allowed(cls, field)}"
+        return f"{source}={_shown(problem['input'])}: {problem['ctx']['error']}"
+    return f"{source}={_shown(problem['input'])}: must be {_allowed(cls, field)}"
+
+
+def _shown(value: object) -> str:
+    """The value as it was written, without the credentials of a URL."""
+    return re.sub(r"(?<=://)[^/\s]*@", "***@", str(value))
 
 
 def _alias(cls: type[ServiceSettings], field: str) -> str:

@@ -90,3 +90,11 @@ def test_unknown_variables_are_ours_by_prefix_and_known_to_nobody() -> None:
     assert "BURSTGATE_LOG_LEVEL" in known
     environ = dict.fromkeys(["BURSTGATE_LOG_LEVEL", "BURSTGATE_LOG_LEVLE", "PATH", "BURSTGATE_B"], "")
     assert unknown_variables(known, environ) == ["BURSTGATE_B", "BURSTGATE_LOG_LEVLE"]
+
+
+def test_a_mistake_in_a_url_does_not_show_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BURSTGATE_TEST_LISTEN", "redis://user:secret@host:1/0")
+    with pytest.raises(SettingsError) as caught:
+        load_settings(Settings)
+    assert "secret" not in str(caught.value)
+    assert "BURSTGATE_TEST_LISTEN=redis://***@host:1/0: must be host:port" in str(caught.value)
