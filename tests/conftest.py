@@ -46,6 +46,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from burstgate.policy.v1 import policy_pb2, policy_pb2_grpc
 from burstgate_decode.models.blas import install_blas
 
+# The tools that came with this environment are found whether or not it was activated.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 # Before any test module imports mlx, or its products run on the reference BLAS for the whole test run.
 install_blas()
 
