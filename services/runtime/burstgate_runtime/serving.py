@@ -120,16 +120,20 @@ class GrpcService:
         await self._health.enter_graceful_shutdown()
         # A client watching the health would hold the server for the whole grace: only our own calls count.
         stopping = asyncio.create_task(self._server.stop(grace_s))
-        idle = asyncio.create_task(calls.wait_idle())
         try:
-            await asyncio.wait({stopping, idle}, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace_s):
+                    # A call that was accepted just before may reach its handler just after.
+                    while not stopping.done():
+                        await calls.wait_idle()
+                        await asyncio.wait({stopping}, timeout=_FLUSH_S)
+                        if not calls.running:
+                            break
             cut = calls.running
-            await asyncio.wait({stopping}, timeout=_FLUSH_S)
             await self._cut_off()
             await stopping
         finally:
             stopping.cancel()
-            idle.cancel()
         if on_drain is not None:
             await on_drain()
         return cut

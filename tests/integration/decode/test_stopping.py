@@ -3,6 +3,7 @@
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -11,12 +12,16 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.conftest import RunningProcess
 from tests.integration.decode.asking import OFF, Decode, ask, code_of, details_of, until
 
+import burstgate_decode
 from burstgate.decode.v1 import decode_pb2
 
 Start = Callable[..., RunningProcess]
 ENDLESS = decode_pb2.StopOptions(ignore_eos=True)
 # The last step, the threads' ends and the interpreter's, on a machine that may be busy.
 EXIT_S = 60.0
+
+# Measuring exactness and costs with a drafter makes the load last for seconds.
+DRAFTER = str(Path(burstgate_decode.__file__).parent / "assets" / "smollm2-135m-mtp")
 
 
 def streaming(service: RunningProcess, max_tokens: int) -> Any:
@@ -76,7 +81,7 @@ def test_a_second_signal_stops_at_once(start_decode: Start) -> None:
 
 def test_while_it_loads_it_is_healthy_for_nobody_and_says_so(start_decode: Start, free_port: int) -> None:
     address = f"127.0.0.1:{free_port}"
-    service = start_decode(serving=False, decode_listen=address)
+    service = start_decode(serving=False, decode_listen=address, drafter=DRAFTER)
     decode = Decode(address)
     health: Any = health_pb2_grpc.HealthStub(decode.channel)
     names = ("", "burstgate.decode.v1.DecodeService")
@@ -110,7 +115,7 @@ def test_while_it_loads_it_is_healthy_for_nobody_and_says_so(start_decode: Start
 def test_a_signal_while_it_loads_ends_it_without_a_word_of_serving(
     start_decode: Start, free_port: int, number: int
 ) -> None:
-    service = start_decode(serving=False, decode_listen=f"127.0.0.1:{free_port}")
+    service = start_decode(serving=False, decode_listen=f"127.0.0.1:{free_port}", drafter=DRAFTER)
     probe = Decode(f"127.0.0.1:{free_port}")
     probe.stub.GetServerInfo(decode_pb2.GetServerInfoRequest(), timeout=60, wait_for_ready=True)
     service.signal(number)

@@ -133,7 +133,7 @@ def test_sampled_text_is_the_same_at_every_draft_width(rows: RowDriver, ask: Ask
 
 
 def test_speculation_accepts_sampled_drafts(rows: RowDriver, ask: Ask) -> None:
-    request = ask("Count from 1 to 40, one number per line.", max_tokens=40, sampling=SamplingParams(0.5, seed=4))
+    request = ask("Count from 1 to 40, one number per line.", max_tokens=40, sampling=SamplingParams(0.5, seed=5))
     driven = rows.run(request, lambda _step: 4)
     drafted = sum(sum(event.drafted) for event in driven.events if hasattr(event, "drafted"))
     assert drafted > 10
