@@ -24,7 +24,6 @@ bursts whose steps take made-up times, so that a test decides whether speculatio
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import shutil
@@ -52,7 +51,6 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 install_blas()
 
 _T = TypeVar("_T")
-_PR_SET_PDEATHSIG = 1
 
 
 class RunningProcess:
@@ -150,11 +148,6 @@ class RunningProcess:
             time.sleep(0.02)
 
 
-def _end_with_parent() -> None:
-    # A test run that is itself killed cleans nothing up.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 class Processes:
     """Starts processes and ends what it started."""
 
@@ -182,7 +175,6 @@ class Processes:
                 stderr=stderr,
                 # Ctrl-C in the terminal is for the test run, which then ends what it started.
                 start_new_session=True,
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
             )
         running = RunningProcess(process, folder)
         self._started.append(running)
