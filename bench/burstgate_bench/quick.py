@@ -16,7 +16,7 @@ from burstgate_bench.command import prepared
 
 
 def main(
-    tokens: Annotated[int, typer.Option(min=24, max=2000, help="Tokens of every answer.")] = 30,
+    tokens: Annotated[int, typer.Option(min=24, max=2000, help="Tokens of every answer.")] = 36,
     blocks: Annotated[int, typer.Option(min=1, max=50, help="ABBA blocks; each gives two samples a cell.")] = 2,
     unpadded: Annotated[
         bool, typer.Option("--unpadded", help="Also measure mlx_lm without the row padding that makes verifies exact.")

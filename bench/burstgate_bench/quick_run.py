@@ -31,7 +31,7 @@ _CLASSIC = Arm(ArmKind.CLASSIC)
 class QuickOptions:
     """How much is measured."""
 
-    tokens: int = 30
+    tokens: int = 36
     """Tokens of every answer: with two blocks the whole takes less than five minutes at 16 tokens a second."""
     blocks: int = 2
     """ABBA blocks: each gives two samples of every arm and kind."""
