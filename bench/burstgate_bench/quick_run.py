@@ -22,6 +22,9 @@ _TOUCH_TOKENS = 8
 # A pass over all kinds gives the policy about one profiled burst for each; it needs four in all.
 _MOST_WARM_UP_PASSES = 8
 
+# Discarded after the first answer to a new kind: a short answer is one or two grants, and K moves between grants.
+_FOLLOWING_ANSWERS = 1
+
 _AUTO = Arm(ArmKind.AUTO)
 _CHANGED = Arm(ArmKind.AUTO_AFTER_CHANGE)
 _CLASSIC = Arm(ArmKind.CLASSIC)
@@ -107,6 +110,8 @@ def run_quick(lab: Lab, options: QuickOptions, load_before: float, say: Callable
         if arm == _AUTO and kind != followed:
             # Its own row: AUTO's is what a kind gets once the policy follows it.
             answers[_CHANGED][kind].append(lab.run(_CHANGED, prompts[kind], options.tokens))
+            for _ in range(_FOLLOWING_ANSWERS):
+                lab.run(_AUTO, prompts[kind], options.tokens)
             followed = kind
         answers[arm][kind].append(lab.run(arm, prompts[kind], options.tokens))
         if done % (len(arms) * len(prompts)) == 0:
