@@ -10,8 +10,9 @@ from functools import partial
 
 import mlx.core as mx
 
-from burstgate_decode.drafters.base import Drafter, DraftState
-from burstgate_decode.models.target import Cache, Target, cache_arrays, cache_length, rewind
+from burstgate_decode.drafters.base import DraftBatch, Drafter, Kept
+from burstgate_decode.models.batch_cache import Cache, cache_arrays, cache_length, rewind
+from burstgate_decode.models.target import Target
 from burstgate_policy.core.types import CostCell
 
 # Deep enough for a cache block, shallow enough to prefill at once.
@@ -29,7 +30,9 @@ def measure_costs(
     cache = target.make_cache()
     hidden = target.advance(mx.array([tokens[:_DEPTH_TOKENS]]), cache)
     mx.eval(cache_arrays(cache))
-    state = drafter.open() if drafter is not None and hidden is not None else None
+    state = drafter.open_batch() if drafter is not None and hidden is not None else None
+    if state is not None:
+        state.open()
     cells: list[CostCell] = []
     # The widest first: it compiles and allocates what the others need.
     for width in sorted({1, *range(2, draft_width + 1)}, key=lambda width: (width not in (1, draft_width), width)):
@@ -50,9 +53,9 @@ def _verify(target: Target, cache: Cache, tokens: list[int], width: int) -> None
     rewind(cache, start)
 
 
-def _draft(state: DraftState, hidden: mx.array, observed: mx.array, count: int) -> None:
-    state.observe(hidden, observed)
-    mx.eval(state.draft(count, _DEPTH_TOKENS, _likeliest))
+def _draft(state: DraftBatch, hidden: mx.array, observed: mx.array, count: int) -> None:
+    state.observe(hidden, observed, [Kept(slot=0, row=0, positions=1)])
+    mx.eval(state.draft(1, count, _likeliest))
 
 
 def _likeliest(logits: mx.array, ids: mx.array | None, _position: int) -> mx.array:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from burstgate_decode.models.arrays import as_float
-from burstgate_decode.models.target import Cache, Target, cache_arrays, rewind
+from burstgate_decode.models.batch_cache import Cache, cache_arrays, rewind
+from burstgate_decode.models.target import Target
 
 # Prompts of different lengths, each followed by a walk of single steps: short, and past a few cache blocks.
 _PROMPT_TOKENS = (5, 48)
