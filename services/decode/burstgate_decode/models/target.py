@@ -19,10 +19,6 @@ from mlx_lm.models.cache import KVCache, can_trim_prompt_cache, make_prompt_cach
 from burstgate_decode.models.batch_cache import BatchCache, Cache, SeparateCaches
 from burstgate_decode.models.ragged_cache import RaggedCache
 
-# Largest difference, relative to the largest logit, between a row alone and in a batch; far above rounding in
-# 16-bit formats, far below what a wrong position or mask does.
-_SAME_LOGITS = 0.05
-
 
 @dataclass(frozen=True)
 class Step:
@@ -130,7 +126,7 @@ def takes_ragged_cache(model: nn.Module, vocab_size: int) -> bool:
     """Whether rows of different lengths can share a forward of this mlx-lm model.
 
     They can where every layer keeps all keys and values, and where the model runs a row of such a batch as it
-    runs the row alone: to a tolerance here, since bits are the exactness probe's business.
+    runs the row alone: up to rounding here, since bits are the exactness probe's business.
     """
     if any(type(layer) is not KVCache for layer in make_prompt_cache(model)):
         return False
@@ -147,9 +143,11 @@ def takes_ragged_cache(model: nn.Module, vocab_size: int) -> bool:
         (together,) = batch.run(lambda inputs, cache: model(inputs, cache=cache), last, 0)
     except (TypeError, ValueError, AttributeError, IndexError):
         return False
-    expected = mx.concatenate(alone, axis=0).astype(mx.float32)
-    scale = mx.maximum(mx.max(mx.abs(expected)), 1.0)
-    return bool((mx.max(mx.abs(together.astype(mx.float32) - expected)) <= _SAME_LOGITS * scale).item())
+    expected = mx.concatenate(alone, axis=0)
+    # Far above the rounding of sums in another order, far below what a wrong position or mask does.
+    tolerance = float(mx.finfo(expected.dtype).eps) ** 0.5
+    difference = mx.max(mx.abs(together.astype(mx.float32) - expected.astype(mx.float32)))
+    return bool((difference <= tolerance * mx.max(mx.abs(expected)).astype(mx.float32)).item())
 
 
 def _reproduces(model: nn.Module, split: Split, vocab_size: int) -> bool:
