@@ -15,7 +15,8 @@ def run(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_commands_leave_mlx_alone_until_the_blas_is_chosen() -> None:
-    code = "import sys, burstgate_bench.quick, burstgate_bench.equality, burstgate_bench.engine; sys.exit('mlx.core' in sys.modules)"
+    modules = "burstgate_bench.quick, burstgate_bench.equality, burstgate_bench.engine"
+    code = f"import sys, {modules}; sys.exit('mlx.core' in sys.modules)"
     assert run("-c", code).returncode == 0
 
 
