@@ -33,9 +33,32 @@ def seed_gate(world: World) -> Policy:
     """The plain gate alone, at K=4: an enabling verdict stands in front of it and is never doubted."""
     never_s = 1e12
     verdict = replace(VerdictConfig.seed(), ttl_s=never_s, rechallenge_first_s=never_s, rechallenge_limit_s=never_s)
-    evidence = Evidence(32, 8, 2, 2.0, 2.0, 2.0, 1.0, 0.0, START_S, START_S, 1.0, 1.0)
-    hint = Hint(world.key, Verdict.ENABLE, 0.7, 4, evidence, START_S, START_S + never_s, 1)
-    lane = _lane(world, CoreConfig(gate=GateConfig.seed(), verdict=verdict), hint=hint)
+    evidence = Evidence(
+        rounds=32,
+        plain_steps=8,
+        traffic_kinds=2,
+        speedup=2.0,
+        speedup_low=2.0,
+        speedup_high=2.0,
+        confidence=1.0,
+        spread=0.0,
+        first_seen_at=START_S,
+        last_seen_at=START_S,
+        round_ms=1.0,
+        plain_step_ms=1.0,
+    )
+    hint = Hint(
+        key=world.key,
+        verdict=Verdict.ENABLE,
+        acceptance_rate=0.7,
+        samples=4,
+        evidence=evidence,
+        settled_at_s=START_S,
+        expires_at_s=START_S + never_s,
+        version=1,
+    )
+    config = CoreConfig(gate=GateConfig.seed(), verdict=verdict, entry_pin_tokens=8)
+    lane = _lane(world, config, hint=hint)
     return _FixedWidth(lane, _FIXED_WIDTH)
 
 

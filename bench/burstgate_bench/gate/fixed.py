@@ -1,7 +1,7 @@
 """Plain and every K, held through a whole world: what hindsight compares with.
 
-Computed segment by segment between joins and leaves, in arrays; a test holds it equal to the same modes
-driven burst by burst.
+Computed row by row in arrays: a row's path through its text does not depend on its neighbours. A test holds
+it equal to the same modes driven burst by burst.
 """
 
 from collections import deque
@@ -47,89 +47,90 @@ def fixed_runs(world: World) -> dict[int, FixedRun]:
 
 def fixed_run(world: World, draft_width: int) -> FixedRun:
     """One mode; where a row may not speculate it runs plain like every other. One stream then."""
-    walk = _Walk(world, draft_width)
-    while walk.rows:
-        walk.segment()
-    widths, ks, depths = np.concatenate(walk.widths), np.concatenate(walk.ks), np.concatenate(walk.depths)
-    base_ms, plain_ms = np.empty(len(widths)), np.empty(len(widths))
-    for width in np.unique(widths):
-        costs, at = world.machine.costs.at(int(width)), widths == width
-        base_ms[at] = costs.fixed_ms[ks[at]] + costs.slope_ms[ks[at]] * depths[at]
-        plain_ms[at] = costs.fixed_ms[1] + costs.slope_ms[1] * depths[at]
-    busy_ms = world.machine.fresh().run(widths, ks, base_ms, plain_ms)
-    return FixedRun(draft_width, np.cumsum(np.concatenate(walk.emitted)), busy_ms)
+    steps = _Walk(world, draft_width).run()
+    base_ms, plain_ms = np.empty(len(steps.widths)), np.empty(len(steps.widths))
+    for width in np.unique(steps.widths):
+        costs, at = world.machine.costs.at(int(width)), steps.widths == width
+        ks, depths = np.minimum(steps.rooms[at], draft_width), steps.depths[at]
+        base_ms[at] = costs.fixed_ms[ks] + costs.slope_ms[ks] * depths
+        plain_ms[at] = costs.fixed_ms[1] + costs.slope_ms[1] * depths
+    busy_ms = world.machine.fresh().run(steps.widths, np.minimum(steps.rooms, draft_width), base_ms, plain_ms)
+    return FixedRun(draft_width, np.cumsum(steps.emitted), busy_ms)
 
 
-class _Path:
-    """Where the steps of one text begin."""
+@dataclass(slots=True)
+class _Steps:
+    """What each step runs on: one element a step, summed or maximised over its rows."""
 
-    __slots__ = ("ends", "next", "room", "starts", "text")
+    widths: Ints
+    emitted: Ints
+    depths: Ints
+    rooms: Ints
+    """Most rows of a verify that some row of the batch still has room for."""
 
-    def __init__(self, text: Text, draft_width: int) -> None:
+    @classmethod
+    def none(cls, count: int) -> "_Steps":
+        return cls(*(np.zeros(count, np.int64) for _ in range(4)))
+
+    def first(self, count: int) -> "_Steps":
+        return _Steps(self.widths[:count], self.emitted[:count], self.depths[:count], self.rooms[:count])
+
+    def add(self, text: Text, draft_width: int, at: int) -> int:
+        """Adds all steps of a text that joins at a step; the step before which it leaves."""
         length = len(text)
         jumps = (np.minimum(np.frombuffer(text.accepted, np.uint8), draft_width - 1) + 1).astype(np.uint8)
         jumps[: text.thinking_tokens] = 1
-        advance = jumps.tobytes()
-        starts, at = [], 0
-        while at < length:
-            starts.append(at)
-            at += advance[at]
-        self.text = text
-        self.starts = np.array(starts)
-        self.ends = np.append(self.starts[1:], length)
-        self.room = np.where(self.starts < text.thinking_tokens, 1, length - self.starts)
-        self.next = 0
+        advance, places, place = jumps.tobytes(), [], 0
+        while place < length:
+            places.append(place)
+            place += advance[place]
+        starts = np.array(places)
+        span = slice(at, at + len(starts))
+        self.widths[span] += 1
+        self.emitted[span] += np.append(starts[1:], length) - starts
+        self.depths[span] = np.maximum(self.depths[span], starts + text.context_tokens)
+        self.rooms[span] = np.maximum(self.rooms[span], np.where(starts < text.thinking_tokens, 1, length - starts))
+        return span.stop
 
 
 class _Walk:
-    """The batch of a fixed mode, many steps at a time."""
+    """The batch of a fixed mode, from one join or leave to the next."""
 
     def __init__(self, world: World, draft_width: int) -> None:
         if world.slots > 1 and any(text.thinking_tokens for text in (*world.texts, *world.visitors)):
-            raise ValueError(f"{world.name}: a thinking row holds up its batch, which arrays of rows cannot tell")
+            raise ValueError(
+                f"{world.name}: a thinking row holds up its batch, which rows taken one by one cannot tell"
+            )
         self._draft_width = draft_width
         self._slots = world.slots
         self._queue = deque(world.texts)
         self._visitors = deque(world.visitors)
-        self._resident: list[_Path] = []
-        self._visiting: list[_Path] = []
-        self._total = 0
-        self.rows: list[_Path] = []
-        self.widths: list[Ints] = []
-        self.ks: list[Ints] = []
-        self.depths: list[Ints] = []
-        self.emitted: list[Ints] = []
-        self._admit()
+        self._steps = _Steps.none(world.tokens)
+        self._resident: list[int] = []
+        """The step before which each row leaves."""
+        self._visiting: list[int] = []
+        self._emitted = 0
 
-    def segment(self) -> None:
-        """Runs to the next join or leave."""
-        rows = self.rows
-        steps = min(len(row.starts) - row.next for row in rows)
-        spans = [slice(row.next, row.next + steps) for row in rows]
-        emitted = np.sum([row.ends[at] - row.starts[at] for row, at in zip(rows, spans, strict=True)], axis=0)
-        if self._visitors:
-            joins = int(np.searchsorted(np.cumsum(emitted), self._visitors[0].after_tokens - self._total)) + 1
-            if joins < steps:
-                steps, emitted = joins, emitted[:joins]
-                spans = [slice(row.next, row.next + steps) for row in rows]
-        room = np.max([row.room[at] for row, at in zip(rows, spans, strict=True)], axis=0)
-        depth = np.max([row.starts[at] + row.text.context_tokens for row, at in zip(rows, spans, strict=True)], axis=0)
-        self.widths.append(np.full(steps, len(rows)))
-        self.ks.append(np.minimum(room, self._draft_width))
-        self.depths.append(depth)
-        self.emitted.append(emitted)
-        self._total += int(emitted.sum())
-        for row in rows:
-            row.next += steps
-        self._resident = [row for row in self._resident if row.next < len(row.starts)]
-        self._visiting = [row for row in self._visiting if row.next < len(row.starts)]
-        self._admit()
+    def run(self) -> _Steps:
+        now = 0
+        self._admit(now)
+        while self._resident or self._visiting:
+            end = min(self._resident + self._visiting)
+            emitted = np.cumsum(self._steps.emitted[now:end])
+            if self._visitors:
+                missing = self._visitors[0].after_tokens - self._emitted
+                end = min(end, now + int(np.searchsorted(emitted, missing)) + 1)
+            self._emitted += int(emitted[end - now - 1])
+            now = end
+            self._resident = [leaves for leaves in self._resident if leaves > now]
+            self._visiting = [leaves for leaves in self._visiting if leaves > now]
+            self._admit(now)
+        return self._steps.first(now)
 
-    def _admit(self) -> None:
+    def _admit(self, now: int) -> None:
         while self._queue and len(self._resident) < self._slots:
-            self._resident.append(_Path(self._queue.popleft(), self._draft_width))
-        while self._visitors and self._visitors[0].after_tokens <= self._total:
-            self._visiting.append(_Path(self._visitors.popleft(), self._draft_width))
+            self._resident.append(self._steps.add(self._queue.popleft(), self._draft_width, now))
+        while self._visitors and self._visitors[0].after_tokens <= self._emitted:
+            self._visiting.append(self._steps.add(self._visitors.popleft(), self._draft_width, now))
         if self._visitors and not self._resident and not self._visiting:
-            self._visiting.append(_Path(self._visitors.popleft(), self._draft_width))
-        self.rows = self._resident + self._visiting
+            self._visiting.append(self._steps.add(self._visitors.popleft(), self._draft_width, now))

@@ -53,31 +53,19 @@ class Played:
 
 def play(world: World, policy: Policy) -> Played:
     """Decodes a whole world under a policy."""
-    batch, machine = Batch(world), world.machine.fresh()
-    judge = _Judge(world)
-    tokens: list[int] = []
-    busy_ms: list[float] = []
-    probes: list[bool] = []
-    wrong: list[bool] = []
-    chosen: list[bool] = []
-    switched: list[bool] = []
-    base: bool | None = None
+    batch, machine, judge, log = Batch(world), world.machine.fresh(), _Judge(world), _Log()
     sequence = 0
     while batch.rows:
         start = batch.situation()
         grant = policy.decide(start, START_S + machine.busy_ms / 1000.0)
         speculates = grant.mode.speculates and start.eligible
-        verdict = judge.wrong(batch, start, machine.rows_factor())
-        mine = start.eligible and grant.reason is not Reason.INELIGIBLE and start.max_draft_width > 1
-        changes = False
-        if mine and grant.mode in (Mode.PLAIN, Mode.SPECULATIVE):
-            changes, base = base is not None and base is not speculates, speculates
+        wrong = judge.wrong(batch, start, machine.rows_factor())
         steps: list[StepRecord] = []
-        now = start
         for _ in range(max(grant.max_steps, 1)):
-            draft_width = min(grant.draft_width, now.max_draft_width) if speculates else 1
+            width, depth_tokens = batch.width, batch.depth_tokens
+            draft_width = min(grant.draft_width, batch.max_draft_width) if speculates else 1
             excluded = grant.mode is Mode.PINNED or not start.eligible or (speculates and not batch.exact)
-            draft_ms, verify_ms, overhead_ms = machine.step(now.width, draft_width, now.depth_tokens)
+            draft_ms, verify_ms, overhead_ms = machine.step(width, draft_width, depth_tokens)
             if draft_width > 1:
                 emitted, proposed, by_position = batch.round(draft_width)
             else:
@@ -86,8 +74,8 @@ def play(world: World, policy: Policy) -> Played:
                 StepRecord(
                     mode=grant.mode,
                     draft_width=grant.draft_width,
-                    width=now.width,
-                    depth_tokens=now.depth_tokens,
+                    width=width,
+                    depth_tokens=depth_tokens,
                     emitted=emitted,
                     proposed=proposed,
                     accepted_by_position=by_position,
@@ -98,22 +86,42 @@ def play(world: World, policy: Policy) -> Played:
                     excluded=excluded,
                 )
             )
-            tokens.append(batch.emitted)
-            busy_ms.append(machine.busy_ms)
-            probes.append(grant.mode.probes)
-            wrong.append(mine and bool(verdict[draft_width]))
-            chosen.append(mine)
-            switched.append(changes and len(steps) == 1)
-            if not batch.rows:
+            log.tokens.append(batch.emitted)
+            log.busy_ms.append(machine.busy_ms)
+            if not batch.rows or not _same_regime(start, batch):
                 break
-            now = batch.situation()
-            if not _same_regime(start, now):
-                break
+        draft_width = min(grant.draft_width, start.max_draft_width) if speculates else 1
+        log.burst(start, grant, len(steps), wrong=wrong[draft_width])
         sequence += 1
         policy.observe(BurstOutcome("", sequence, tuple(steps), 0), START_S + machine.busy_ms / 1000.0)
-    return Played(
-        np.array(tokens), np.array(busy_ms), np.array(probes), np.array(wrong), np.array(chosen), np.array(switched)
-    )
+    return log.played()
+
+
+class _Log:
+    """Writes down a game: two numbers a step, the rest a burst."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.busy_ms: list[float] = []
+        self._bursts: list[tuple[int, bool, bool, bool]] = []
+        """Of each burst its steps and whether it probed, was wrong and was chosen."""
+        self._switches: list[int] = []
+        self._speculates: bool | None = None
+
+    def burst(self, start: Situation, grant: Grant, steps: int, *, wrong: bool) -> None:
+        chosen = start.eligible and grant.reason is not Reason.INELIGIBLE and start.max_draft_width > 1
+        if chosen and grant.mode in (Mode.PLAIN, Mode.SPECULATIVE):
+            if self._speculates not in (None, grant.mode.speculates):
+                self._switches.append(len(self.tokens) - steps)
+            self._speculates = grant.mode.speculates
+        self._bursts.append((steps, grant.mode.probes, chosen and wrong, chosen))
+
+    def played(self) -> Played:
+        steps = [burst[0] for burst in self._bursts]
+        probes, wrong, chosen = (np.repeat([burst[at] for burst in self._bursts], steps) for at in (1, 2, 3))
+        switched = np.zeros(len(self.tokens), bool)
+        switched[self._switches] = True
+        return Played(np.array(self.tokens), np.array(self.busy_ms), probes, wrong, chosen, switched)
 
 
 class _Judge:
@@ -133,12 +141,12 @@ class _Judge:
         return known
 
 
-def _same_regime(old: Situation, new: Situation) -> bool:
-    deep, start = max(_DEPTH_FLOOR_TOKENS, new.depth_tokens), max(_DEPTH_FLOOR_TOKENS, old.depth_tokens)
+def _same_regime(old: Situation, batch: Batch) -> bool:
+    deep, start = max(_DEPTH_FLOOR_TOKENS, batch.depth_tokens), max(_DEPTH_FLOOR_TOKENS, old.depth_tokens)
     return (
-        bucket(old.width) == bucket(new.width)
-        and deep < 2 * start
+        deep < 2 * start
         and start < 2 * deep
-        and old.eligible == new.eligible
-        and (old.max_draft_width > 1) == (new.max_draft_width > 1)
+        and (old.width == batch.width or bucket(old.width) == bucket(batch.width))
+        and old.eligible == batch.eligible
+        and (old.max_draft_width > 1) == (batch.max_draft_width > 1)
     )

@@ -19,7 +19,11 @@ Process = Callable[[Random, int, int], Bytes]
 
 TABLE_ERROR = 0.03
 """Relative error of a cell that was measured in a few runs."""
-_MOST_BUILDS = 8
+_MOST_BUILDS = 12
+_PICKY_BUILDS = 3
+_AS_GOOD = 0.03
+# More steps than this beyond those asked for take time and tell nothing.
+_MOST_EXCESS = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +58,32 @@ class Built:
         """The fixed mode that is through first."""
         return min(self.fixed.values(), key=lambda run: run.total_ms)
 
+    @property
+    def fewest_steps(self) -> int:
+        """Of the best mode and those that are as good: chance decides between them anew at every size."""
+        limit_ms = self.best.total_ms * (1.0 + _AS_GOOD)
+        return min(run.steps for run in self.fixed.values() if run.total_ms <= limit_ms)
+
 
 def build(name: str, family: Family, *, seed: int, index: int, steps: int) -> Built:
     """The world of a family with this number; its best fixed mode needs at least `steps` steps."""
     place = [seed, zlib.crc32(name.encode()), index]
     recipe = family(np.random.default_rng([*place, 0]))
-    wanted = int(steps * recipe.steps_factor)
-    tokens = int(wanted * 1.02)
-    for _ in range(_MOST_BUILDS):
-        world = _world(name, recipe, place, tokens)
+    return sized(lambda tokens: _world(name, recipe, place, tokens), int(steps * recipe.steps_factor))
+
+
+def sized(make: Callable[[int], World], steps: int) -> Built:
+    """The world that a maker makes from a number of tokens, with as many that the best fixed mode needs `steps`."""
+    # The first is small: it tells how many tokens a step takes.
+    tokens = steps // 4
+    for attempt in range(_MOST_BUILDS):
+        world = make(tokens)
         built = Built(world, fixed_runs(world))
-        found = built.best.steps
-        if found >= wanted:
+        found = built.fewest_steps
+        if steps <= found and (found <= _MOST_EXCESS * steps or attempt >= _PICKY_BUILDS):
             return built
-        tokens = int(tokens * max(1.02 * wanted / found, 1.01)) + 64
-    raise ValueError(f"{name} {index}: no size gives {wanted} steps; the last had {found}")
+        tokens = int(world.tokens * 1.04 * steps / found)
+    raise ValueError(f"{world.name}: no size gives {steps} steps; the last had {found}")
 
 
 def _world(name: str, recipe: Recipe, place: Sequence[int], tokens: int) -> World:

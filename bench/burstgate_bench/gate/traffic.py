@@ -73,15 +73,15 @@ def thinking(random: Random, tokens: int) -> Demand:
 
 
 def joins_and_leaves(random: Random, tokens: int) -> Demand:
-    """One or two streams that go on, and others that come and go, up to about eight at a time."""
+    """One or two streams that go on, and others that come and go: mostly one to six at a time, seldom ten."""
     slots = int(random.integers(1, 3))
-    share = random.uniform(0.4, 0.7)
-    every = random.uniform(120.0, 600.0)
-    visitors, at = [], every
-    while at < (1.0 - share) * tokens + share * tokens * 0.9:
+    # Visitors that emit a share s of all tokens are s / (1 - s) times as many as the streams.
+    share = random.uniform(0.3, 0.7)
+    visitors, at = [], 200.0
+    while at < 0.95 * tokens:
         visitors.append(Answer(_between(random, 50, 600), _between(random, 40, 400), after_tokens=int(at)))
-        at += random.exponential(every) + 1.0
-    left = max(tokens - sum(visitor.tokens for visitor in visitors), tokens // 3)
+        at += random.exponential(220.0 / share)
+    left = max(tokens - sum(visitor.tokens for visitor in visitors), tokens // 4)
     return Demand(slots, _until(left, lambda: Answer(_between(random, 50, 400), _between(random, 300, 1200))), visitors)
 
 
