@@ -198,6 +198,8 @@ class Situation:
     """Whether every active row may speculate."""
     max_draft_width: int = 0
     """0 means the lane's."""
+    steps_in_flight: int = 0
+    """Steps of the running burst that were not reported yet."""
 
 
 @dataclass(frozen=True, slots=True)

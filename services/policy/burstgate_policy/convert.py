@@ -109,6 +109,7 @@ def situation_from_proto(message: policy_pb2.Situation) -> Situation:
         min_emitted_tokens=message.min_emitted_tokens,
         eligible=message.eligible,
         max_draft_width=message.max_draft_width,
+        steps_in_flight=message.steps_in_flight,
     )
 
 

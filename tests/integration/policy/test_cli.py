@@ -147,7 +147,7 @@ def test_replay_tells_what_other_settings_would_have_cost(
     assert "forced on" in told
     assert "recorded" in words(run("replay", str(file), "--steps"))
     assert json.loads(run("replay", str(file), "--json").stdout)["tokens"] > 0
-    bad = run("replay", str(file), "--set", "GATE_REFRESH_TOKENS=0")
+    bad = run("replay", str(file), "--set", "GATE_REFRESH_STEPS=0")
     assert bad.exit_code == 2
     assert "must be a whole number from 1 to" in bad.stderr
 

@@ -82,13 +82,13 @@ def test_a_watch_that_is_left_ends_on_the_server(server: Any) -> None:
 def test_rules_and_replays_are_read_whole(server: Any) -> None:
     with burstgate.PolicyClient(server.address) as policy:
         explained = policy.explain("lane", burstgate.Situation(2, depth_tokens=64))
-        replay = policy.replay('{"outcomes": [{"sequence": 1}]}', {"GATE_REFRESH_TOKENS": "9"})
+        replay = policy.replay('{"outcomes": [{"sequence": 1}]}', {"GATE_REFRESH_STEPS": "9"})
     (rule,) = explained.rules
     assert (rule.rule, rule.decided, dict(rule.numbers), rule.answer) == ("gate", True, {"plain": 2.0}, "it pays")
     assert server.asked[0].request.situation == policy_pb2.Situation(width=2, depth_tokens=64, eligible=True)
     assert (replay.tokens, replay.recorded_ms, replay.replayed_ms) == (3, 20.0, 10.0)
     assert replay.steps[0].reason == burstgate.GrantReason.GATE_SPECULATIVE
-    assert dict(server.asked[1].request.settings) == {"GATE_REFRESH_TOKENS": "9"}
+    assert dict(server.asked[1].request.settings) == {"GATE_REFRESH_STEPS": "9"}
     assert server.asked[1].request.outcomes[0].sequence == 1
 
 
