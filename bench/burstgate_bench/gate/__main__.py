@@ -17,7 +17,7 @@ from rich.progress import Progress
 
 from burstgate_bench.gate.arms import ARMS
 from burstgate_bench.gate.families import FAMILIES
-from burstgate_bench.gate.record import record_of
+from burstgate_bench.gate.record import record_of, text_of
 from burstgate_bench.gate.report import show
 from burstgate_bench.gate.summary import line_of
 from burstgate_bench.gate.tournament import Options, tournament
@@ -25,7 +25,7 @@ from burstgate_bench.gate.traces import TraceError, read_trace
 from burstgate_bench.noise import usable_cores
 
 # Of a table that goes to a file: nothing is cut off.
-_WIDTH = 140
+_WIDTH = 160
 
 
 def main(
@@ -55,8 +55,7 @@ def main(
         now = datetime.now(UTC)
         record, plot = out / f"gate-{now:%Y-%m-%d}.json", out / f"gate-{now:%Y-%m-%d}.svg"
         out.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(record_of(matches, options, now, time.monotonic() - start), indent=1)
-        record.write_text(text + "\n", encoding="utf-8")
+        record.write_text(text_of(record_of(matches, options, now, time.monotonic() - start)), encoding="utf-8")
         save_plot(matches, plot)
         console.print(f"The record is in {record}, the plot in {plot}.", markup=False, soft_wrap=True)
     print(json.dumps(line_of(matches)), flush=True)

@@ -4,6 +4,7 @@ Each is driven as the decode service drives a lane. The lanes are real: nothing 
 replaced. Always plain and always K need no policy; they are computed.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -75,7 +76,7 @@ class FixedMode:
 
     def decide(self, situation: Situation, now_s: float) -> Grant:
         """The mode."""
-        return _grant(self._draft_width if situation.eligible else 1)
+        return _grant(self._draft_width)
 
     def observe(self, outcome: BurstOutcome, now_s: float) -> None:
         """Nothing to learn."""
@@ -93,8 +94,6 @@ class AcceptanceRule:
 
     def decide(self, situation: Situation, now_s: float) -> Grant:
         """A round while the rate is high or unknown, else plain steps with a burst of rounds in between."""
-        if not situation.eligible:
-            return _grant(1)
         if self._rate is None or self._rate > self._threshold:
             return _grant(_FIXED_WIDTH)
         if self._plain_steps >= self._probe_every:
@@ -113,38 +112,36 @@ class AcceptanceRule:
 
 
 class Bandit:
-    """UCB over plain and every K; the reward of a burst is its tokens per millisecond, over the best mean so far."""
+    """UCB over plain and every K; the reward is tokens per millisecond, over the best mean so far."""
 
     def __init__(self, cap: int, exploration: float = 0.1) -> None:
         self._cap = cap
         self._exploration = exploration
-        self._pulls = [0] * (cap + 1)
+        self._pulls = [0.0] * (cap + 1)
+        """In bursts."""
         self._means = [0.0] * (cap + 1)
-        self._pulled = 1
 
     def decide(self, situation: Situation, now_s: float) -> Grant:
         """The mode with the highest upper bound; each is tried once first."""
-        if not situation.eligible:
-            self._pulled = 0
-            return _grant(1)
         total, best = sum(self._pulls), max(self._means) or 1.0
 
         def bound(k: int) -> float:
             pulls = self._pulls[k]
-            if pulls == 0:
+            if pulls == 0.0:
                 return math.inf
-            return self._means[k] / best + self._exploration * math.sqrt(2.0 * math.log(total) / pulls)
+            return self._means[k] / best + self._exploration * math.sqrt(2.0 * math.log(max(total, 1.0)) / pulls)
 
-        self._pulled = max(range(1, self._cap + 1), key=bound)
-        return _grant(self._pulled)
+        return _grant(max(range(1, self._cap + 1), key=bound))
 
     def observe(self, outcome: BurstOutcome, now_s: float) -> None:
-        """Takes the reward of the mode that was pulled."""
-        if self._pulled == 0 or not outcome.steps:
-            return
-        reward = sum(step.emitted for step in outcome.steps) / sum(step.wall_ms for step in outcome.steps)
-        self._pulls[self._pulled] += 1
-        self._means[self._pulled] += (reward - self._means[self._pulled]) / self._pulls[self._pulled]
+        """Takes the reward of what ran."""
+        steps = [step for step in outcome.steps if not step.excluded]
+        for k, some in itertools.groupby(steps, key=lambda step: step.draft_width):
+            ran = list(some)
+            pulls = len(ran) / _BURST_STEPS
+            reward = sum(step.emitted for step in ran) / sum(step.wall_ms for step in ran)
+            self._pulls[k] += pulls
+            self._means[k] += (reward - self._means[k]) * pulls / self._pulls[k]
 
 
 ARMS: dict[str, Callable[[World], Policy]] = {

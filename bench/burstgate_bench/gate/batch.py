@@ -27,18 +27,20 @@ class Batch:
 
     __slots__ = (
         "_cap",
-        "_deepest",
-        "_least_room",
-        "_most_room",
         "_queue",
         "_resident",
         "_slots",
         "_thinks",
         "_visiting",
         "_visitors",
+        "depth_tokens",
         "eligible",
         "emitted",
+        "idled",
+        "least_room",
+        "most_room",
         "rows",
+        "width",
     )
 
     def __init__(self, world: World) -> None:
@@ -49,33 +51,22 @@ class Batch:
         self._visitors = deque(world.visitors)
         self._resident: list[Row] = []
         self._visiting: list[Row] = []
-        self._deepest = self._least_room = self._most_room = 0
+        # Read at every step, so they are kept, not computed.
         self.rows: list[Row] = []
+        self.width = 0
+        """Rows of the next step."""
+        self.depth_tokens = 0
+        """Deepest context."""
+        self.most_room = 0
+        """Tokens that the longest rest of a text has."""
+        self.least_room = 0
         self.emitted = 0
         self.eligible = True
         """Whether every row may speculate."""
+        self.idled = False
+        """Whether all rows ended with the last step, so that whoever is next finds nobody decoding."""
         self._admit()
         self._look()
-
-    @property
-    def width(self) -> int:
-        """Rows of the next step."""
-        return len(self.rows)
-
-    @property
-    def depth_tokens(self) -> int:
-        """Deepest context."""
-        return self._deepest
-
-    @property
-    def max_draft_width(self) -> int:
-        """Widest verify that some row has room for."""
-        return min(self._cap, self._most_room)
-
-    @property
-    def exact(self) -> bool:
-        """Whether every row has room for a draft, so that none falls back to a plain step in a round."""
-        return self._least_room > 1
 
     @property
     def kinds(self) -> tuple[int, ...]:
@@ -89,19 +80,20 @@ class Batch:
             depth_tokens=self.depth_tokens,
             min_emitted_tokens=min(row.emitted for row in self.rows),
             eligible=self.eligible,
-            max_draft_width=self.max_draft_width,
+            max_draft_width=min(self._cap, self.most_room),
         )
 
     def plain(self) -> int:
         """Runs a plain step; tokens emitted."""
         rows = self.rows
+        width = self.width
         for row in rows:
             row.emitted += 1
-        self._deepest += 1
-        self._least_room -= 1
-        self._most_room -= 1
-        self._after(len(rows))
-        return len(rows)
+        self.depth_tokens += 1
+        self.least_room -= 1
+        self.most_room -= 1
+        self._after(width)
+        return width
 
     def round(self, draft_width: int) -> tuple[int, int, tuple[int, ...]]:
         """Runs a round; tokens emitted, drafts proposed, and the rows that kept each draft.
@@ -130,7 +122,7 @@ class Batch:
                 most_room = room
             if room < least_room:
                 least_room = room
-        self._deepest, self._least_room, self._most_room = deepest, least_room, most_room
+        self.depth_tokens, self.least_room, self.most_room = deepest, least_room, most_room
         self._after(total)
         # Whoever kept exactly n drafts kept each of the first n.
         by_position = tuple(accumulate(kept[:0:-1]))[::-1]
@@ -138,7 +130,8 @@ class Batch:
 
     def _after(self, emitted: int) -> None:
         self.emitted += emitted
-        ended = self._least_room < 1
+        ended = self.least_room < 1
+        self.idled = ended and self.most_room < 1
         if ended:
             self._resident = [row for row in self._resident if row.emitted < row.length]
             self._visiting = [row for row in self._visiting if row.emitted < row.length]
@@ -156,12 +149,13 @@ class Batch:
         if self._visitors and not self._resident and not self._visiting:
             self._visiting.append(Row(self._visitors.popleft()))
         self.rows = self._resident + self._visiting
+        self.width = len(self.rows)
 
     def _look(self) -> None:
         """Takes from the rows what the next step needs to know of them."""
         rows = self.rows
         if rows:
-            self._deepest = max(row.context + row.emitted for row in rows)
-            self._least_room = min(row.length - row.emitted for row in rows)
-            self._most_room = max(row.length - row.emitted for row in rows)
+            self.depth_tokens = max(row.context + row.emitted for row in rows)
+            self.least_room = min(row.length - row.emitted for row in rows)
+            self.most_room = max(row.length - row.emitted for row in rows)
             self.eligible = all(row.emitted >= row.text.thinking_tokens for row in rows)

@@ -6,7 +6,7 @@ what each token of the context adds. Times are milliseconds. Knows nothing of no
 
 import bisect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -155,17 +155,17 @@ def glm_single(**times: float) -> StepCosts:
     )
 
 
-def equal_modes(best: int, tokens: float, **times: float) -> StepCosts:
-    """K=`best` costs exactly as much for each token as a plain step; every other K costs a tenth more than it.
+def equal_modes(best: int, tokens: Sequence[float], **times: float) -> StepCosts:
+    """K=`best` costs exactly as much for each token as a plain step; every other K a tenth more or worse.
 
-    `tokens`: what a round at `best` delivers to a row.
+    `tokens`: what a round delivers to a row; element K-1 is a round of K rows.
     """
 
     def verify(width: int, k: int) -> float:
-        rows = 60.0 * (1.0 + 0.05 * (width - 1))
+        plain = 60.0 * (1.0 + 0.05 * (width - 1))
         if k == 1:
-            return rows
-        return rows * tokens * (1.0 if k == best else 1.1 + 0.02 * abs(k - best))
+            return plain
+        return plain * tokens[k - 1] * (1.0 if k == best else 1.1 + 0.02 * abs(k - best))
 
     return StepCosts("equal", verify=verify, draft_ms=0.0, overhead_ms=0.0, **times)
 

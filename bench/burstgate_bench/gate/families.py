@@ -209,7 +209,7 @@ def equal_modes(random: Random) -> Recipe:
     """Plain and the best K cost the same for each token, under noise of a tenth that lasts for sixteen steps."""
     kind = code(random) if random.random() < 0.5 else prose(random)
     best = int(random.integers(2, 5))
-    model = costs.equal_modes(best, kind.expected_tokens()[best - 1], unit_ms=_unit(random))
+    model = costs.equal_modes(best, kind.expected_tokens(), unit_ms=_unit(random))
     return Recipe(
         Machine(model, correlated_noise(random, 0.1)), (kind,), one_kind(1), traffic.single_stream, steps_factor=5.0
     )

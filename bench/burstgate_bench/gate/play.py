@@ -1,10 +1,10 @@
 """Lets a policy drive a world burst by burst, as the decode service lets it drive a batch.
 
 A grant holds for its steps, or until the batch's width bucket, its depth regime, its eligibility or its room
-for drafts changes, or nothing is left to decode. The policy is told of every step before it is asked again.
+for drafts changes, or every row has ended. The policy is told of what ran whenever it is asked.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -51,26 +51,60 @@ class Played:
     """Whether the policy changed between plain steps and rounds here, probes and pinned steps aside."""
 
 
-def play(world: World, policy: Policy) -> Played:
-    """Decodes a whole world under a policy."""
-    batch, machine, judge, log = Batch(world), world.machine.fresh(), _Judge(world), _Log()
-    sequence = 0
-    while batch.rows:
+def play(world: World, policy: Policy, *, ahead: bool = True) -> Played:
+    """Decodes a whole world under a policy.
+
+    `ahead`: ask for the next grant before the last step of the running one, as the decode service does, which
+    hides the time that asking takes: the policy answers without having seen that step, and for a batch that
+    the step may still change.
+    """
+    game = _Game(world, policy, ahead=ahead)
+    while game.batch.rows:
+        game.burst()
+    game.report()
+    return game.log.played()
+
+
+class _Game:
+    """One policy on one world."""
+
+    def __init__(self, world: World, policy: Policy, *, ahead: bool) -> None:
+        self.batch = Batch(world)
+        self.log = _Log()
+        self._machine = world.machine.fresh()
+        self._judge = _Judge(world)
+        self._policy = policy
+        self._ahead = ahead
+        self._cap = world.cap
+        self._unreported: list[StepRecord] = []
+        self._sequence = 0
+        self._upcoming: Grant | None = None
+
+    def burst(self) -> None:
+        """Runs a grant to its end, or until the batch is another one."""
+        batch, machine, log = self.batch, self._machine, self.log
         start = batch.situation()
-        grant = policy.decide(start, START_S + machine.busy_ms / 1000.0)
+        grant = self._upcoming or self._ask(start)
+        self._upcoming = None
         speculates = grant.mode.speculates and start.eligible
-        wrong = judge.wrong(batch, start, machine.rows_factor())
-        steps: list[StepRecord] = []
-        for _ in range(max(grant.max_steps, 1)):
+        most = min(grant.draft_width, self._cap) if speculates else 1
+        pinned = grant.mode is Mode.PINNED or not start.eligible
+        regime = _Regime(start)
+        wrong = self._judge.wrong(batch, start, machine.rows_factor())
+        steps = max(grant.max_steps, 1)
+        for step in range(steps):
+            if self._ahead and step == steps - 1:
+                self._upcoming = self._ask(replace(batch.situation(), steps_in_flight=1))
             width, depth_tokens = batch.width, batch.depth_tokens
-            draft_width = min(grant.draft_width, batch.max_draft_width) if speculates else 1
-            excluded = grant.mode is Mode.PINNED or not start.eligible or (speculates and not batch.exact)
+            draft_width = min(most, batch.most_room)
+            # A row without room for a draft takes a plain step, so the step measures neither mode.
+            excluded = pinned or (speculates and batch.least_room < 2)
             draft_ms, verify_ms, overhead_ms = machine.step(width, draft_width, depth_tokens)
             if draft_width > 1:
                 emitted, proposed, by_position = batch.round(draft_width)
             else:
                 emitted, proposed, by_position = batch.plain(), 0, ()
-            steps.append(
+            self._unreported.append(
                 StepRecord(
                     mode=grant.mode,
                     draft_width=grant.draft_width,
@@ -88,13 +122,27 @@ def play(world: World, policy: Policy) -> Played:
             )
             log.tokens.append(batch.emitted)
             log.busy_ms.append(machine.busy_ms)
-            if not batch.rows or not _same_regime(start, batch):
+            if batch.idled:
+                self._upcoming = None
                 break
-        draft_width = min(grant.draft_width, start.max_draft_width) if speculates else 1
-        log.burst(start, grant, len(steps), wrong=wrong[draft_width])
-        sequence += 1
-        policy.observe(BurstOutcome("", sequence, tuple(steps), 0), START_S + machine.busy_ms / 1000.0)
-    return log.played()
+            if regime.left(batch):
+                break
+        log.burst(start, grant, step + 1, wrong=wrong[min(most, start.max_draft_width)])
+
+    def report(self) -> None:
+        """Tells the policy of the steps it does not know yet."""
+        if self._unreported:
+            self._sequence += 1
+            outcome = BurstOutcome("", self._sequence, tuple(self._unreported), 0)
+            self._policy.observe(outcome, self._now_s())
+            self._unreported = []
+
+    def _ask(self, situation: Situation) -> Grant:
+        self.report()
+        return self._policy.decide(situation, self._now_s())
+
+    def _now_s(self) -> float:
+        return START_S + self._machine.busy_ms / 1000.0
 
 
 class _Log:
@@ -141,12 +189,25 @@ class _Judge:
         return known
 
 
-def _same_regime(old: Situation, batch: Batch) -> bool:
-    deep, start = max(_DEPTH_FLOOR_TOKENS, batch.depth_tokens), max(_DEPTH_FLOOR_TOKENS, old.depth_tokens)
-    return (
-        deep < 2 * start
-        and start < 2 * deep
-        and (old.width == batch.width or bucket(old.width) == bucket(batch.width))
-        and old.eligible == batch.eligible
-        and (old.max_draft_width > 1) == (batch.max_draft_width > 1)
-    )
+class _Regime:
+    """The batch that a grant was for. A grant ends with it."""
+
+    __slots__ = ("_deeper", "_eligible", "_roomy", "_shallower", "_width", "_width_bucket")
+
+    def __init__(self, start: Situation) -> None:
+        depth = max(start.depth_tokens, _DEPTH_FLOOR_TOKENS)
+        self._deeper = 2 * depth
+        self._shallower = depth // 2 if depth >= 2 * _DEPTH_FLOOR_TOKENS else 0
+        self._width = start.width
+        self._width_bucket = bucket(start.width)
+        self._eligible = start.eligible
+        self._roomy = start.max_draft_width > 1
+
+    def left(self, batch: Batch) -> bool:
+        """Whether the batch is another one now."""
+        return (
+            not self._shallower < batch.depth_tokens < self._deeper
+            or (batch.width != self._width and bucket(batch.width) != self._width_bucket)
+            or batch.eligible is not self._eligible
+            or (batch.most_room > 1) is not self._roomy
+        )

@@ -1,15 +1,19 @@
 """Turns a tournament into a record for a file: the options and seeds that make it again, and what came out."""
 
 import importlib.metadata
+import json
 import platform
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from burstgate_bench.gate.summary import by_family, line_of, overall
+from burstgate_bench.gate.summary import Summary, by_family, is_fixed, line_of, overall
 from burstgate_bench.gate.tournament import Match, Options
 from burstgate_bench.noise import usable_cores
+
+_TIMES = ("worlds", "median", "p10", "least", "plain_p5", "cold_median", "lost", "lost_ms")
 
 
 def record_of(matches: Sequence[Match], options: Options, now: datetime, seconds: float) -> dict[str, Any]:
@@ -25,9 +29,9 @@ def record_of(matches: Sequence[Match], options: Options, now: datetime, seconds
             "seconds": round(seconds, 1),
         },
         "line": line_of(matches),
-        "all": {arm: asdict(summary) for arm in arms if (summary := overall(matches, arm)) is not None},
+        "all": {arm: _summary(arm, summary) for arm in arms if (summary := overall(matches, arm)) is not None},
         "families": {
-            family: {arm: asdict(summary) for arm, summary in summaries.items()}
+            family: {arm: _summary(arm, summary) for arm, summary in summaries.items()}
             for family, summaries in by_family(matches).items()
         },
         "worlds": {
@@ -35,6 +39,18 @@ def record_of(matches: Sequence[Match], options: Options, now: datetime, seconds
             for family in dict.fromkeys(one.family for one in matches)
         },
     }
+
+
+def _summary(arm: str, summary: Summary) -> dict[str, Any]:
+    """Of a fixed mode only what its times say: nobody asked whether it was wrong."""
+    numbers = asdict(summary)
+    return {name: numbers[name] for name in _TIMES} if is_fixed(arm) else numbers
+
+
+def text_of(record: dict[str, Any]) -> str:
+    """The record as it is kept: a list of numbers takes one line, not one line a number."""
+    text = json.dumps(record, indent=1)
+    return re.sub(r"\[[^\[\]{}]*\]", lambda numbers: f"[{' '.join(numbers[0][1:-1].split())}]", text) + "\n"
 
 
 def _worlds(matches: Sequence[Match], options: Options) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from burstgate_bench.gate.summary import Summary, by_family, overall
+from burstgate_bench.gate.summary import Summary, by_family, is_fixed, overall
 from burstgate_bench.gate.tournament import Match
 
 _COLUMNS = (
@@ -13,6 +13,7 @@ _COLUMNS = (
     "p10",
     "least",
     "x plain p5",
+    "lost",
     "cold 64",
     "switches",
     "most",
@@ -29,7 +30,7 @@ def show(console: Console, matches: Sequence[Match]) -> None:
     arms = tuple(dict.fromkeys(arm for one in matches for arm in one.scores))
     every = {arm: summary for arm in arms if (summary := overall(matches, arm)) is not None}
     console.print(_policies({**families, "all": every}))
-    console.print(_fixed({**families, "all": every}, [arm for arm in arms if _is_fixed(arm)]))
+    console.print(_fixed({**families, "all": every}, [arm for arm in arms if is_fixed(arm)]))
 
 
 def _policies(families: dict[str, dict[str, Summary]]) -> Table:
@@ -41,7 +42,7 @@ def _policies(families: dict[str, dict[str, Summary]]) -> Table:
     for family, arms in families.items():
         name = family
         for arm, summary in arms.items():
-            if not _is_fixed(arm):
+            if not is_fixed(arm):
                 table.add_row(name, arm, *_cells(summary))
                 name = ""
         table.add_section()
@@ -58,16 +59,13 @@ def _fixed(families: dict[str, dict[str, Summary]], names: Sequence[str]) -> Tab
     return table
 
 
-def _is_fixed(arm: str) -> bool:
-    return arm == "plain" or arm.startswith("K=")
-
-
 def _cells(summary: Summary) -> tuple[str, ...]:
     return (
         f"{summary.median:.3f}",
         f"{summary.p10:.3f}",
         f"{summary.least:.3f}",
         f"{summary.plain_p5:.3f}",
+        f"{summary.lost:.1%}",
         f"{summary.cold_median:.2f}",
         f"{summary.switches_mean:.1f}",
         str(summary.switches_most),

@@ -21,8 +21,10 @@ class Summary:
     plain_p5: float
     """5th percentile of the ratio to always plain."""
     cold_median: float
-    regret: float
-    """Mean share of time lost to the best fixed mode."""
+    lost: float
+    """Mean share of the time that was lost to the best fixed mode; negative where that was beaten."""
+    lost_ms: float
+    """Mean time lost to it."""
     switches_mean: float
     switches_most: int
     longest_wrong: int
@@ -43,7 +45,8 @@ class Summary:
             least=_round(ratios.min()),
             plain_p5=_round(np.percentile([one.plain for one in scores], 5)),
             cold_median=_round(np.median([one.cold for one in scores])),
-            regret=_round(np.mean(1.0 - ratios)),
+            lost=_round(np.mean(1.0 - ratios)),
+            lost_ms=_round(np.mean([one.regret_ms for one in scores])),
             switches_mean=_round(np.mean([one.switches for one in scores])),
             switches_most=max(one.switches for one in scores),
             longest_wrong=int(np.median([one.longest_wrong for one in scores])),
@@ -51,6 +54,11 @@ class Summary:
             probe_share=_round(np.mean([one.probe_share for one in scores])),
             probe_share_most=_round(max(one.probe_share for one in scores)),
         )
+
+
+def is_fixed(arm: str) -> bool:
+    """Whether an arm is a mode held to the end."""
+    return arm == "plain" or arm.startswith("K=")
 
 
 def by_family(matches: Sequence[Match]) -> dict[str, dict[str, Summary]]:

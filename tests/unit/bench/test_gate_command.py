@@ -51,6 +51,8 @@ def test_the_record_holds_the_seeds_and_the_plot_is_drawn(tmp_path: Path) -> Non
     assert content["line"] == json.loads(result.stdout.splitlines()[-1])
     assert len(content["worlds"]["drift"]["default"]["score"]) == 1
     assert content["families"]["drift"]["K=8"]["worlds"] == 1
+    assert "longest_wrong" in content["families"]["drift"]["default"]
+    assert "longest_wrong" not in content["families"]["drift"]["K=8"]
     assert plot.read_text().lstrip().startswith("<?xml")
 
 

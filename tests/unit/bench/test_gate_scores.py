@@ -101,7 +101,7 @@ def test_the_default_leaves_a_mode_that_loses_at_once_and_the_plain_gate_after_a
     # Short enough that no context doubles, which would bring the probe forward.
     world = flat_world(600, kept=0, texts=10)
     assert scored(world, ARMS["default"](world)).score > 0.95
-    seed = play(world, ARMS["seed"](world))
+    seed = play(world, ARMS["seed"](world), ahead=False)
     # A probe after 1024 tokens, one step, a second probe: what the rules of the plain gate give. The last round
     # of the first text had no room for a draft and did not count.
     assert np.flatnonzero(seed.switched).tolist() == [1024 + 16 + 1 + 16 + 1]

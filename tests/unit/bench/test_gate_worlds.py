@@ -74,7 +74,7 @@ def test_bursts_and_the_stretches_between_have_their_own_rates() -> None:
 def test_a_round_keeps_what_the_text_says_as_far_as_it_drafts_and_the_text_reaches() -> None:
     world = flat_world(11, kept=7)
     script = Script((Mode.SPECULATIVE, 4), burst_steps=3)
-    played = play(world, script)
+    played = play(world, script, ahead=False)
     (outcome,) = script.outcomes
     assert [step.emitted for step in outcome.steps] == [4, 4, 3]
     assert [step.proposed for step in outcome.steps] == [3, 3, 2]
@@ -99,7 +99,7 @@ def test_a_burst_ends_where_the_width_bucket_changes_and_a_round_with_no_room_fo
     rows = (Text(50, bytes(100), bytes(100)), Text(50, bytes(3), bytes(3)))
     flat = flat_world(1, kept=0)
     script = Script((Mode.SPECULATIVE, 4))
-    play(World("two", flat.kinds, rows, 2, (), flat.machine, (), 8), script)
+    play(World("two", flat.kinds, rows, 2, (), flat.machine, (), 8), script, ahead=False)
     assert [len(outcome.steps) for outcome in script.outcomes[:2]] == [3, 8]
     assert [situation.width for situation in script.situations[:2]] == [2, 1]
     assert [step.excluded for step in script.outcomes[0].steps] == [False, False, True]
@@ -126,8 +126,24 @@ def test_visitors_join_when_the_world_has_emitted_enough() -> None:
 
 def test_simulated_time_is_the_sum_of_the_steps() -> None:
     script = Script((Mode.PLAIN, 1), (Mode.SPECULATIVE, 2))
-    play(flat_world(100, kept=1), script)
+    play(flat_world(100, kept=1), script, ahead=False)
     assert np.diff(script.times[:3]).tolist() == pytest.approx([0.08, 0.16])
+
+
+def test_the_next_grant_is_asked_for_before_the_last_step_which_is_told_with_the_question_after_it() -> None:
+    script = Script((Mode.PLAIN, 1), (Mode.SPECULATIVE, 2), burst_steps=4)
+    play(flat_world(30, kept=1), script)
+    assert [situation.steps_in_flight for situation in script.situations[:3]] == [0, 1, 1]
+    assert [situation.depth_tokens for situation in script.situations[:3]] == [50, 53, 54 + 6]
+    assert [len(outcome.steps) for outcome in script.outcomes[:2]] == [3, 4]
+    modes = [step.mode for outcome in script.outcomes for step in outcome.steps]
+    assert modes == [Mode.PLAIN] * 4 + [Mode.SPECULATIVE] * 13
+
+
+def test_a_grant_that_was_asked_for_ahead_is_dropped_when_every_row_has_ended() -> None:
+    script = Script((Mode.PLAIN, 1), burst_steps=1)
+    play(flat_world(5, kept=0, texts=2), script)
+    assert [situation.steps_in_flight for situation in script.situations] == [0, 1, 1, 1, 1, 1] * 2
 
 
 def test_the_first_step_of_a_shape_compiles_once() -> None:
@@ -156,6 +172,15 @@ def test_cost_models_say_what_was_measured() -> None:
     assert reference.verify_ms[5] == 5 * reference.verify_ms[1]
     cliff = nvidia_4bit(0.7, 0.46).at(1).verify_ms
     assert cliff[1] < cliff[8] < cliff[2] < cliff[6]
+
+
+def test_equal_modes_cost_the_same_for_each_token_and_no_other_mode_is_as_good() -> None:
+    world = build("equal_modes", FAMILIES["equal_modes"], seed=1, index=0, steps=4000).world
+    rates = world.rates((0,), 100, 1.0)[1:]
+    plain, best, *others = sorted(rates, reverse=True)
+    assert rates[0] in (plain, best)
+    assert plain == pytest.approx(best, rel=0.02)
+    assert all(rate < 0.93 * best for rate in others)
 
 
 def test_every_shape_compiles_at_its_own_cost() -> None:
