@@ -1,7 +1,7 @@
 """The policies that are compared: the default, the plain gate, and two simple rules.
 
-Each is driven as the decode service drives a lane. The lanes are real: nothing of the decision core is
-replaced. Always plain and always K need no policy; they are computed.
+Each is driven as the decode service drives a lane. The lane and the gate are those of the decision core, and
+nothing of them is replaced. Always plain and always K need no policy; they are computed.
 """
 
 import itertools
@@ -13,59 +13,56 @@ from burstgate_bench.gate.play import START_S, Policy
 from burstgate_bench.gate.world import World
 from burstgate_policy.core.config import CoreConfig
 from burstgate_policy.core.controller import Lane
+from burstgate_policy.core.eligibility import pinned_steps
+from burstgate_policy.core.gate import MtpGate
 from burstgate_policy.core.gate_config import GateConfig
-from burstgate_policy.core.hint import Hint
 from burstgate_policy.core.mtp_policy import MtpPolicy
 from burstgate_policy.core.static_gate import static_gate
-from burstgate_policy.core.types import BurstOutcome, Evidence, Grant, Mode, Reason, Situation, Verdict
-from burstgate_policy.core.verdict_config import VerdictConfig
+from burstgate_policy.core.types import BurstOutcome, Grant, Mode, Reason, Situation
 
 _FIXED_WIDTH = 4
 """K of the arms that do not choose one."""
 _BURST_STEPS = 8
+_PIN_TOKENS = 8
+"""Opening of an answer that the plain gate has verified whatever it believes."""
 
 
-def default_policy(world: World) -> Policy:
+def default_policy(world: World) -> Lane:
     """A lane with the default settings, of a pairing that nothing is known of."""
-    return _lane(world, CoreConfig(), hint=None)
-
-
-def seed_gate(world: World) -> Policy:
-    """The plain gate alone, at K=4: an enabling verdict stands in front of it and is never doubted."""
-    never_s = 1e12
-    verdict = replace(VerdictConfig.seed(), ttl_s=never_s, rechallenge_first_s=never_s, rechallenge_limit_s=never_s)
-    evidence = Evidence(
-        rounds=32,
-        plain_steps=8,
-        traffic_kinds=2,
-        speedup=2.0,
-        speedup_low=2.0,
-        speedup_high=2.0,
-        confidence=1.0,
-        spread=0.0,
-        first_seen_at=START_S,
-        last_seen_at=START_S,
-        round_ms=1.0,
-        plain_step_ms=1.0,
+    config = CoreConfig()
+    policy = MtpPolicy.start(
+        world.key,
+        force=None,
+        adaptive=True,
+        static_default=static_gate(world.capabilities, world.cells).enabled,
+        hint=None,
+        config=config,
+        now_s=START_S,
     )
-    hint = Hint(
-        key=world.key,
-        verdict=Verdict.ENABLE,
-        acceptance_rate=0.7,
-        samples=4,
-        evidence=evidence,
-        settled_at_s=START_S,
-        expires_at_s=START_S + never_s,
-        version=1,
-    )
-    config = CoreConfig(gate=GateConfig.seed(), verdict=verdict, entry_pin_tokens=8)
-    lane = _lane(world, config, hint=hint)
-    return _FixedWidth(lane, _FIXED_WIDTH)
+    return Lane(policy, world.capabilities, world.cells, config)
 
 
-def fixed(draft_width: int) -> Callable[[World], Policy]:
-    """One K throughout; 1 is plain."""
-    return lambda _world: FixedMode(draft_width)
+class PlainGate:
+    """The plain gate alone, without a verdict in front of it, at K=4; the opening of an answer is verified."""
+
+    def __init__(self) -> None:
+        self._gate = MtpGate(GateConfig.seed())
+
+    def decide(self, situation: Situation, now_s: float) -> Grant:
+        """As the gate wants it, as long as it cannot want anything else."""
+        outlook = self._gate.outlook(replace(situation, max_draft_width=_FIXED_WIDTH))
+        pinned = pinned_steps(situation.min_emitted_tokens, _PIN_TOKENS)
+        if not outlook.speculates and pinned > 0:
+            return _grant(_FIXED_WIDTH, Mode.PINNED, pinned)
+        if outlook.speculates:
+            mode = Mode.PROBE_SPECULATIVE if outlook.probing else Mode.SPECULATIVE
+            return _grant(_FIXED_WIDTH, mode, outlook.steps)
+        return _grant(1, Mode.PROBE_PLAIN if outlook.probing else Mode.PLAIN, outlook.steps)
+
+    def observe(self, outcome: BurstOutcome, now_s: float) -> None:
+        """Takes every step; the gate leaves out those that count for neither mode."""
+        for step in outcome.steps:
+            self._gate.observe(step)
 
 
 class FixedMode:
@@ -146,42 +143,14 @@ class Bandit:
 
 ARMS: dict[str, Callable[[World], Policy]] = {
     "default": default_policy,
-    "seed": seed_gate,
+    "seed": lambda _world: PlainGate(),
     "acceptance": lambda _world: AcceptanceRule(),
     "bandit": lambda world: Bandit(world.cap),
 }
 
 
-class _FixedWidth:
-    """A policy that decides only whether to speculate: every round has one K."""
-
-    def __init__(self, policy: Policy, draft_width: int) -> None:
-        self._policy = policy
-        self._draft_width = draft_width
-
-    def decide(self, situation: Situation, now_s: float) -> Grant:
-        grant = self._policy.decide(situation, now_s)
-        return replace(grant, draft_width=self._draft_width) if grant.mode.speculates else grant
-
-    def observe(self, outcome: BurstOutcome, now_s: float) -> None:
-        self._policy.observe(outcome, now_s)
-
-
-def _lane(world: World, config: CoreConfig, *, hint: Hint | None) -> Lane:
-    policy = MtpPolicy.start(
-        world.key,
-        force=None,
-        adaptive=True,
-        static_default=static_gate(world.capabilities, world.cells).enabled,
-        hint=hint,
-        config=config,
-        now_s=START_S,
-    )
-    return Lane(policy, world.capabilities, world.cells, config)
-
-
-def _grant(draft_width: int, mode: Mode | None = None) -> Grant:
+def _grant(draft_width: int, mode: Mode | None = None, steps: int = _BURST_STEPS) -> Grant:
     if mode is None:
         mode = Mode.SPECULATIVE if draft_width > 1 else Mode.PLAIN
     reason = Reason.STATIC_ON if draft_width > 1 else Reason.STATIC_OFF
-    return Grant(mode, draft_width, _BURST_STEPS, reason, "")
+    return Grant(mode, draft_width, min(steps, _BURST_STEPS), reason, "")

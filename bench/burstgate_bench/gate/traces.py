@@ -2,7 +2,9 @@
 
 The file holds JSON lines. The first describes the lane: `{"hardware": ..., "draft_width": ..., "cells": [...]}`;
 every other is a step of one answer, in order: `{"stream": ..., "step": {...}}`, with the fields of `StepRecord`
-and of `CostCell`. Only steps of one row can be read: a wider one does not say which row kept what.
+and of `CostCell`. A step whose stream is empty belongs to no answer and only tells what such a step takes. Only
+steps of one row can be read: a wider one does not say which row kept what. `burstgate_bench.recording` writes such
+a file.
 
 What another policy would have met is counted as follows. A round that is verified at K, recorded at K or more,
 emits 1 + min(accepted, K-1); drafts that were never recorded are not credited. A plain step emits one token and
@@ -41,7 +43,7 @@ class LaneLine(BaseModel):
 
 
 class StepLine(BaseModel):
-    """A step of one answer."""
+    """A step of one answer, or of none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -56,6 +58,12 @@ class Trace:
     name: str
     lane: LaneLine
     streams: Mapping[str, tuple[StepRecord, ...]]
+    """By answer; those of none under the empty name."""
+
+    @property
+    def answers(self) -> list[tuple[StepRecord, ...]]:
+        """The steps of each answer."""
+        return [steps for stream, steps in self.streams.items() if stream]
 
 
 _LANE: TypeAdapter[LaneLine] = TypeAdapter(LaneLine)
@@ -78,8 +86,8 @@ def read_trace(file: Path) -> Trace:
             raise TraceError(f"{file}, line {number}: width must be 1, not {one.step.width}")
         streams.setdefault(one.stream, []).append(one.step)
     trace = Trace(file.stem, lane, {name: tuple(steps) for name, steps in streams.items()})
-    if not any(step.mode.speculates for step in _steps(trace)):
-        raise TraceError(f"{file}: no step is a round, so nothing is known of what drafts are worth")
+    if not any(step.proposed for steps in trace.answers for step in steps):
+        raise TraceError(f"{file}: no answer has a round, so nothing is known of what drafts are worth")
     return trace
 
 
@@ -92,10 +100,10 @@ def trace_lines(lane: LaneLine, steps: Iterable[tuple[str, StepRecord]]) -> Iter
 
 def world_of(trace: Trace, random: Random, tokens: int) -> World:
     """A world whose answers are those of the trace in random order, again and again until there are `tokens`."""
-    streams = [text for steps in trace.streams.values() if len(text := _text(steps)) > 1]
+    answers = [_text(steps) for steps in trace.answers]
     texts: list[Text] = []
     while sum(map(len, texts)) < tokens:
-        texts.extend(streams[int(at)] for at in random.permutation(len(streams)))
+        texts.extend(answers[int(at)] for at in random.permutation(len(answers)))
     cap = trace.lane.draft_width
     return World(
         name=trace.name,
@@ -116,14 +124,14 @@ def _text(steps: Iterable[StepRecord]) -> Text:
     for step in steps:
         if not accepted:
             context = step.depth_tokens
-        kept = min(sum(step.accepted_by_position), step.draft_width - 1) if step.mode.speculates else 0
+        kept = min(sum(step.accepted_by_position), step.proposed)
         accepted.extend(range(kept, -1, -1))
     return Text(context, bytes(accepted), bytes(len(accepted)))
 
 
 def _machine(trace: Trace) -> Machine:
     """Medians by K as costs, and what each step missed its own by as noise, in the order they ran."""
-    steps = [step for step in _steps(trace) if not step.excluded and step.wall_ms > 0.0]
+    steps = [step for some in trace.streams.values() for step in some if not step.excluded and step.wall_ms > 0.0]
     by_k: dict[int, list[StepRecord]] = {}
     for step in steps:
         by_k.setdefault(step.draft_width if step.mode.speculates else 1, []).append(step)
@@ -145,10 +153,6 @@ def _every_k(measured: Mapping[int, float], table: Mapping[int, float]) -> dict[
 
 def _narrow(trace: Trace) -> Iterator[CostCell]:
     return (cell for cell in trace.lane.cells if cell.width == 1)
-
-
-def _steps(trace: Trace) -> Iterator[StepRecord]:
-    return (step for steps in trace.streams.values() for step in steps)
 
 
 def _parsed(adapter: TypeAdapter[Any], line: str, file: Path, number: int) -> Any:

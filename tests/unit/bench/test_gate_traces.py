@@ -87,6 +87,16 @@ def test_times_are_the_recorded_ones_and_the_table_corrected_where_nothing_ran(t
     assert world.machine.noise == pytest.approx([0.9, 1.0, 1.1, 0.9, 1.0, 1.1])
 
 
+def test_a_step_of_no_answer_only_tells_times(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    file.write_text(
+        "\n".join(trace_lines(LANE, [("one", round_of(8, 3)), ("", round_of(2, 1, 66.0)), ("", plain_step())]))
+    )
+    world = world_of(read_trace(file), random(), 4)
+    assert world.tokens == 4
+    assert [world.machine.costs.step_ms(1, k, 100) for k in (1, 2, 8)] == pytest.approx([50.0, 66.0, 90.0])
+
+
 def test_a_policy_can_be_scored_on_a_recorded_run(tmp_path: Path) -> None:
     draws = random(3)
     stream = [round_of(8, int(draws.integers(8)), float(draws.normal(90.0, 2.0))) for _ in range(200)]
@@ -103,7 +113,7 @@ def test_a_policy_can_be_scored_on_a_recorded_run(tmp_path: Path) -> None:
         (lambda lines: [lines[0], lines[1].replace('"width":1', '"width":2')], "line 2: width must be 1, not 2"),
         (lambda lines: [lines[0], lines[1].replace('"emitted"', '"emited"')], "line 2: step.emitted"),
         (lambda lines: [lines[0].replace('"draft_width":8', '"draft_width":9', 1), lines[1]], "line 1: draft_width"),
-        (lambda lines: [lines[0], lines[2]], "no step is a round"),
+        (lambda lines: [lines[0], lines[2]], "no answer has a round"),
     ],
 )
 def test_a_trace_that_cannot_be_used_says_where_and_why(tmp_path: Path, change: object, words: str) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.unit.bench.gate_worlds import Script, flat_world, random
 
-from burstgate_bench.gate.arms import ARMS, fixed
+from burstgate_bench.gate.arms import ARMS, FixedMode
 from burstgate_bench.gate.costs import glm_single, nvidia_4bit, openblas, qwen_gb10, reference_blas
 from burstgate_bench.gate.families import FAMILIES
 from burstgate_bench.gate.machine import Machine, compiling, correlated_noise, iid_noise
@@ -33,7 +33,7 @@ def test_a_family_says_what_it_is_and_builds_worlds_of_the_size_asked_for(name: 
 def test_fixed_modes_in_arrays_equal_fixed_modes_driven_burst_by_burst(name: str) -> None:
     built = build(name, FAMILIES[name], seed=3, index=1, steps=STEPS)
     for k in (1, 2, built.world.cap):
-        driven = play(built.world, fixed(k)(built.world))
+        driven = play(built.world, FixedMode(k))
         np.testing.assert_array_equal(driven.tokens, built.fixed[k].tokens)
         np.testing.assert_allclose(driven.busy_ms, built.fixed[k].busy_ms, rtol=1e-9)
 
