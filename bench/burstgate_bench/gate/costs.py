@@ -127,16 +127,18 @@ def nvidia_4bit(share: float, steepness: float, **times: float) -> StepCosts:
     return StepCosts("NVIDIA 4-bit", verify=verify, draft_ms=1.0, overhead_ms=0.5, **times)
 
 
-def apple(generation: int, **times: float) -> StepCosts:
-    """Apple GPUs, from published fits of the round cost: 0.83 + 0.17 K plain steps in one wide pass from
-    generation 15 on; nearly a plain step a row before."""
-    wide = generation >= 15
+def apple(fit: str, **times: float) -> StepCosts:
+    """Apple GPUs, by published fits of a whole round's cost in plain steps against its rows: one of `APPLE_FITS`.
+
+    From generation 15 on (M3) all rows go in one pass; before, they go one after another.
+    """
+    base, slope = APPLE_FITS[fit]
 
     def verify(width: int, k: int) -> float:
         rows = width * k
-        return 30.0 * ((0.83 + 0.17 * rows) if wide else (0.35 + 0.65 * rows))
+        return 30.0 * (base + slope * rows if rows > 1 else 1.0)
 
-    return StepCosts(f"Apple generation {generation}", verify=verify, draft_ms=1.0, overhead_ms=0.5, **times)
+    return StepCosts(f"Apple, {fit}", verify=verify, draft_ms=0.0, overhead_ms=0.0, **times)
 
 
 def qwen_gb10(**times: float) -> StepCosts:
@@ -170,6 +172,13 @@ def equal_modes(best: int, tokens: Sequence[float], **times: float) -> StepCosts
     return StepCosts("equal", verify=verify, draft_ms=0.0, overhead_ms=0.0, **times)
 
 
+APPLE_FITS = {
+    "12B on M3 Ultra": (1.14, 0.090),
+    "31B on M3 Ultra": (0.83, 0.170),
+    "12B on M1 Ultra": (1.35, 0.346),
+    "Qwen on M1 Ultra": (0.46, 0.771),
+}
+"""Cost of a round without rows and of each row, in plain steps."""
 _OPENBLAS: dict[int, dict[int, float]] = {
     1: {1: 68.0, 2: 74.0, 4: 78.0, 6: 95.0, 8: 84.0},
     2: {1: 69.0, 2: 84.0, 4: 83.0, 6: 118.0, 8: 136.0},

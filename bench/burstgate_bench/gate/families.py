@@ -92,7 +92,7 @@ def collapse_linear(random: Random) -> Recipe:
 
 def agent_apple(random: Random) -> Recipe:
     """Apple GPUs in an agent loop: short answers in growing contexts."""
-    model = costs.apple(int(random.choice((13, 15))), unit_ms=_unit(random), depth_ms=random.uniform(0.0005, 0.003))
+    model = costs.apple(_fit(random), unit_ms=_unit(random), depth_ms=random.uniform(0.0005, 0.003))
     return Recipe(Machine(model, _noise(random)), (_any(random), _any(random)), one_kind(2), traffic.agent_loop)
 
 
@@ -155,7 +155,11 @@ def drift(random: Random) -> Recipe:
 
 def thermal(random: Random) -> Recipe:
     """The machine throttles after a while, wide verifies most, and recovers now and then."""
-    model = costs.apple(15, unit_ms=_unit(random)) if random.random() < 0.5 else costs.openblas(unit_ms=_unit(random))
+    model = (
+        costs.apple(_fit(random), unit_ms=_unit(random))
+        if random.random() < 0.5
+        else costs.openblas(unit_ms=_unit(random))
+    )
     return Recipe(
         Machine(model, _noise(random), throttling(random, plain_ms(model))),
         (_any(random),),
@@ -245,6 +249,10 @@ def _any(random: Random) -> Kind:
     return KINDS[int(random.integers(len(KINDS)))](random)
 
 
+def _fit(random: Random) -> str:
+    return str(random.choice(list(costs.APPLE_FITS)))
+
+
 def _unit(random: Random) -> float:
     """Machines differ in speed by an order of magnitude; what pays does not depend on it."""
     return float(10.0 ** random.uniform(-0.5, 0.5))
@@ -269,7 +277,7 @@ def _any_model(random: Random) -> StepCosts:
         costs.linear(random.uniform(0.05, 0.5), unit_ms=unit),
         costs.constant(random.uniform(1.05, 2.0), unit_ms=unit),
         costs.nvidia_4bit(random.uniform(0.5, 0.9), random.uniform(0.17, 0.46), unit_ms=unit),
-        costs.apple(15, unit_ms=unit),
+        costs.apple(_fit(random), unit_ms=unit),
         costs.reference_blas(unit_ms=unit),
     )
     return models[int(random.integers(len(models)))]

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.bench.gate_worlds import Script, flat_world, random
 
 from burstgate_bench.gate.arms import ARMS, FixedMode
-from burstgate_bench.gate.costs import glm_single, nvidia_4bit, openblas, qwen_gb10, reference_blas
+from burstgate_bench.gate.costs import apple, glm_single, nvidia_4bit, openblas, qwen_gb10, reference_blas
 from burstgate_bench.gate.families import FAMILIES
 from burstgate_bench.gate.machine import Machine, compiling, correlated_noise, iid_noise
 from burstgate_bench.gate.play import play
@@ -170,6 +170,9 @@ def test_cost_models_say_what_was_measured() -> None:
     assert glm_single().step_ms(1, 8, 100) == 76.8
     reference = reference_blas().at(2)
     assert reference.verify_ms[5] == 5 * reference.verify_ms[1]
+    slow, wide = (apple(fit).at(1).verify_ms for fit in ("Qwen on M1 Ultra", "12B on M3 Ultra"))
+    assert slow[4] / slow[1] == pytest.approx(0.46 + 0.771 * 4)
+    assert wide[4] / wide[1] == pytest.approx(1.14 + 0.090 * 4)
     cliff = nvidia_4bit(0.7, 0.46).at(1).verify_ms
     assert cliff[1] < cliff[8] < cliff[2] < cliff[6]
 
