@@ -233,3 +233,18 @@ def test_a_held_mode_is_run_without_probes(world: World) -> None:
 def test_a_constant_out_of_range_is_refused_by_name(wrong: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match="must"):
         wrong()
+
+
+def test_a_probe_whose_steps_never_come_is_given_up(world: World) -> None:
+    """Behind a load balancer the steps of one replica's grants may be reported to another."""
+    world.run(16)
+    assert world.gate.outlook(world.situation()).probing
+    for _ in range(32):
+        world.step(speculates=True)
+    assert not world.gate.outlook(world.situation()).probing
+    world.until_plain()
+    while not world.gate.outlook(world.situation()).probing:
+        world.step(speculates=False)
+    for _ in range(32):
+        world.step(speculates=False)
+    assert not world.gate.outlook(world.situation()).probing

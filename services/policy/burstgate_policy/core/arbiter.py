@@ -272,18 +272,24 @@ class Arbiter:
                 rounds.add(tokens, min(wall_ms / plain_ms, _DEAREST))
         if believed.speculates:
             believed.since_probe += 1
-            if rounds.count >= config.window_steps and not believed.probing:
+            if believed.probing and rounds.count >= 2 * config.window_steps:
+                # The plain steps that were asked for go elsewhere: nothing may wait for them for ever.
+                believed.probing, believed.doubted, believed.since_probe = False, False, 0
+                believed.window = _Rounds()
+            elif rounds.count >= config.window_steps and not believed.probing:
                 self._judge_window(at, believed)
         elif rounds.count % config.look_rounds == 0:
             self._judge_probe(believed)
 
     def _plain_step(self, at: Regime, believed: _Believed) -> None:
         if not believed.speculates:
-            if not believed.probing:
-                believed.since_probe += 1
-                if believed.since_probe >= believed.wait_steps:
-                    self._keep(believed)
-                    believed.probing = True
+            believed.since_probe += 1
+            if believed.probing:
+                if believed.since_probe >= 2 * self._config.window_steps:
+                    self._end_probe(believed)  # The rounds that were asked for go elsewhere.
+            elif believed.since_probe >= believed.wait_steps:
+                self._keep(believed)
+                believed.probing, believed.since_probe = True, 0
         elif believed.probing:
             believed.probe_left -= 1
             if believed.probe_left <= 0:

@@ -407,7 +407,11 @@ class Lane:
             elif speculates:
                 self._policy.note_round(step, now_s)
         elif isinstance(stage, Profiling) and (
-            mode.probes or stage.held is not None or stage.profile.samples >= self._config.verdict.samples_required
+            # A round tells as much whoever asked for it: another replica's grant, or a fallback.
+            speculates
+            or mode.probes
+            or stage.held is not None
+            or stage.profile.samples >= self._config.verdict.samples_required
         ):
             self._replay_profiled(step, now_s, speculates=speculates)
 
