@@ -106,7 +106,7 @@ def test_a_plain_probe_that_ran_no_step_is_asked_again_without_more_allowance(ma
 
 def test_a_profiled_burst_may_be_spread_over_short_bursts(make_loop: MakeLoop, make_step: MakeStep) -> None:
     loop = make_loop()
-    for _ in range(4 * (1 + 8)):
+    for _ in range(4 * (2 + 8)):
         loop.report(make_step(loop.lane.decide(MIDWAY, NOW).mode))
     view = loop.lane.policy.snapshot(NOW)
     assert (view.state, view.samples) == (State.SETTLED, 4)
@@ -120,7 +120,7 @@ def test_asking_while_the_last_step_still_runs_costs_no_more_plain_steps(
     late: list[StepRecord] = []
     plain_steps = 0
     while loop.lane.policy.snapshot(NOW).state is State.PROFILING:
-        grant = loop.lane.decide(MIDWAY, NOW)
+        grant = loop.lane.decide(dataclasses.replace(MIDWAY, steps_in_flight=len(late)), NOW)
         steps = [make_step(grant.mode)] * grant.max_steps
         plain_steps += grant.max_steps if grant.mode is Mode.PROBE_PLAIN else 0
         loop.report(*late, *steps[:-1])

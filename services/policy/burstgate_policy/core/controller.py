@@ -26,6 +26,7 @@ from burstgate_policy.core.profiled_burst import ProfiledBurst
 from burstgate_policy.core.regime import Regime, regime
 from burstgate_policy.core.regret import Regret, RegretMeter
 from burstgate_policy.core.stages import Forced, Profiling, Settled, Stage, Static, pinned
+from burstgate_policy.core.standing import Premises, StandingGrant
 from burstgate_policy.core.starvation import NoRound
 from burstgate_policy.core.types import (
     BurstOutcome,
@@ -87,6 +88,7 @@ class Lane:
         self._outlook: Outlook | None = None
         self._asking: Situation | None = None
         self._consulted: Consulted | None = None
+        self._standing: StandingGrant | None = None
         self._last_sequence = 0
         self.last_grant: Grant | None = None
         """The grant given last; None before the first."""
@@ -120,12 +122,27 @@ class Lane:
             return
         self._last_sequence = outcome.sequence
         self.dropped_steps += outcome.dropped_steps
+        if self._standing is not None and not self._standing.followed(outcome.steps, self.steps):
+            self._standing = None
         self.steps += len(outcome.steps)
         for step in outcome.steps:
             self._replay(step, now_s)
 
     def decide(self, situation: Situation, now_s: float) -> Grant:
-        """The next burst: the first rule that has an opinion decides."""
+        """The next burst: what is left of the grant that stands, else what the first rule with an opinion says."""
+        pin = self._policy.active_pin(now_s)
+        premises = Premises.of(situation, pin_tokens=self._config.entry_pin_tokens, pin=pin)
+        step = self.steps + situation.steps_in_flight
+        grant = self._standing.rest(premises, step) if self._standing is not None else None
+        if grant is None:
+            grant = self._decide(situation, now_s)
+            self._standing = StandingGrant(grant, premises, step, step + grant.max_steps)
+        self.grants += 1
+        self.last_grant = grant
+        return grant
+
+    def _decide(self, situation: Situation, now_s: float) -> Grant:
+        """A new grant."""
         policy, self._asking = self._policy, situation
         policy.advance(now_s)
         self._join_campaign()
@@ -144,8 +161,6 @@ class Lane:
             speculative_tps=self.speculative_tokens_per_second,
             outlook=self._outlook,
         )
-        self.grants += 1
-        self.last_grant = grant
         return grant
 
     def preview(self, situation: Situation, now_s: float) -> Grant:
