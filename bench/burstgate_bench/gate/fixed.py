@@ -78,19 +78,24 @@ class _Steps:
     def add(self, text: Text, draft_width: int, at: int) -> int:
         """Adds all steps of a text that joins at a step; the step before which it leaves."""
         length = len(text)
-        jumps = (np.minimum(np.frombuffer(text.accepted, np.uint8), draft_width - 1) + 1).astype(np.uint8)
-        jumps[: text.thinking_tokens] = 1
-        advance, places, place = jumps.tobytes(), [], 0
-        while place < length:
-            places.append(place)
-            place += advance[place]
-        starts = np.array(places)
+        starts = np.arange(length) if draft_width == 1 else _starts(text, draft_width)
         span = slice(at, at + len(starts))
         self.widths[span] += 1
         self.emitted[span] += np.append(starts[1:], length) - starts
         self.depths[span] = np.maximum(self.depths[span], starts + text.context_tokens)
         self.rooms[span] = np.maximum(self.rooms[span], np.where(starts < text.thinking_tokens, 1, length - starts))
         return span.stop
+
+
+def _starts(text: Text, draft_width: int) -> Ints:
+    """The positions at which a text's steps begin."""
+    jumps = (np.minimum(np.frombuffer(text.accepted, np.uint8), draft_width - 1) + 1).astype(np.uint8)
+    jumps[: text.thinking_tokens] = 1
+    advance, places, place, length = jumps.tobytes(), [], 0, len(text)
+    while place < length:
+        places.append(place)
+        place += advance[place]
+    return np.array(places)
 
 
 class _Walk:
