@@ -15,7 +15,7 @@ from burstgate_policy.core.verdict_config import DriftConfig, VerdictConfig
 class DepthConfig:
     """How the draft width of a burst is chosen."""
 
-    decay: float = 0.88
+    decay: float = 0.87
     """What an observation is still worth one round later: a memory of about 8 rounds, so the width
     follows a text that turns from list to prose, or back, within about 20 rounds."""
     first_rate: float = 0.75
@@ -29,9 +29,12 @@ class DepthConfig:
     own_cost_weight: float = 0.05
     """Share taken by the cost of its own width: larger, or a lane would never leave a width that its
     table prices far too low."""
-    own_cost_fade: float = 0.9995
-    """What a width's own correction is worth one step later: forgotten after a few hundred steps, so a
-    width that was slow once is looked at again."""
+    own_cost_fade: float = 0.998
+    """What the own correction of a width that does not run is worth one step later: forgotten after some
+    thousand steps, so a width that was slow once is looked at again."""
+    stale_steps: int = 256
+    """Steps of a regime after which a width that did not run there is measured as if for the first time:
+    machines and their neighbours change."""
     first_steps: int = 3
     """First steps of a width in a regime that vote together with what was expected of them: the middle
     one is taken, so one that compiles does not count and a wrong table is noticed at once."""
@@ -43,8 +46,8 @@ class DepthConfig:
     """Decisions between two trials of a neighbouring width."""
     explore_first: int = 8
     """The same while a width was never measured where the lane runs, and might be better than it looks."""
-    trial_hope: float = 1.3
-    """How much cheaper than expected an unmeasured width may be: tables are off by a third, seldom by more."""
+    trial_hope: float = 1.15
+    """How much better than expected a width that never ran may be: where first uses compile, a try is dear."""
     explore_limit: int = 512
     """The interval doubles up to this while trials change nothing."""
     blind_width: int = 4
@@ -55,6 +58,7 @@ class DepthConfig:
     def __post_init__(self) -> None:
         _at_least(1, explore_every=self.explore_every, explore_limit=self.explore_limit)
         _at_least(1, explore_first=self.explore_first, trial_hope=self.trial_hope)
+        _at_least(1, stale_steps=self.stale_steps)
         _at_least(1, first_steps=self.first_steps)
         _at_least(2, blind_width=self.blind_width)
         _at_least(0, prior_weight=self.prior_weight, lane_weight=self.lane_weight, keep_margin=self.keep_margin)

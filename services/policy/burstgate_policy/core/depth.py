@@ -107,7 +107,7 @@ class DepthController:
         """Now and then another width: the most promising one that never ran here, else a neighbour in turn."""
         config = self._config
         self._since_trial += 1
-        unknown = [k for k in range(2, cap + 1) if k != best and self._costs.measured(at, k) < config.first_steps]
+        unknown = [k for k in range(2, cap + 1) if k != best and self._costs.tried(at, k) < config.first_steps]
         worth_it = [k for k in unknown if pays.get(k, math.inf) * config.trial_hope >= pays.get(best, 0.0)]
         if self._since_trial < (config.explore_first if worth_it else self._trial_interval):
             return best

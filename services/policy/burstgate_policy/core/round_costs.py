@@ -57,6 +57,10 @@ class RoundCosts:
         """Steps of a draft width that were measured in the regime."""
         return self._place(at).seen[draft_width]
 
+    def tried(self, at: Regime, draft_width: int) -> int:
+        """Steps of a draft width that ran in the regime or in those that it took its costs from."""
+        return self._place(at).tried[draft_width]
+
     def _place(self, at: Regime) -> "_Place":
         place = self._places.get(at)
         if place is None:
@@ -69,7 +73,7 @@ class RoundCosts:
 class _Place:
     """What one regime costs. Corrections are logarithms of factors on the table, or of milliseconds without one."""
 
-    __slots__ = ("_clip", "_config", "_curve", "_first", "own", "seen", "shared")
+    __slots__ = ("_clip", "_config", "_curve", "_ran_at", "_steps", "_votes", "own", "seen", "shared", "tried")
 
     def __init__(self, cap: int, curve: tuple[float, ...] | None, like: "_Place | None", config: DepthConfig) -> None:
         self._config = config
@@ -77,51 +81,53 @@ class _Place:
         self._curve = curve
         self.shared: float = like.shared if like else 0.0
         self.own: list[float | None] = list(like.own) if like else [0.0 if curve else None] * (cap + 1)
+        self.tried: list[int] = list(like.tried) if like else [0] * (cap + 1)
+        """Steps of each draft width here, and in the regimes that this one took its costs from."""
         self.seen = [0] * (cap + 1)
-        self._first: dict[int, list[float]] = {}
+        self._steps = 0
+        self._ran_at = [0] * (cap + 1)
+        self._votes: dict[int, list[float]] = {}
 
     def observe(self, draft_width: int, cost_ms: float) -> None:
         config = self._config
+        self._steps += 1
         residual = math.log(cost_ms / self._base(draft_width)) - self.shared
-        seen = self.seen[draft_width] = self.seen[draft_width] + 1
-        expected = self.own[draft_width]
-        if seen <= config.first_steps:
+        expected = self._correction(draft_width)
+        if draft_width > 1 and self._steps - self._ran_at[draft_width] > config.stale_steps:
+            self._votes.pop(draft_width, None)
+        votes = self._votes.setdefault(draft_width, [] if expected is None else [expected])
+        if len(votes) <= config.first_steps:
             # The first step of a kind may compile or allocate: what was expected and the first few costs vote.
-            votes = self._first.setdefault(draft_width, [] if expected is None else [expected])
             votes.append(residual)
-            self.own[draft_width] = min(votes) if expected is None or len(votes) == 1 else statistics.median_low(votes)
+            self.own[draft_width] = min(votes) if expected is None else statistics.median_low(votes)
         else:
-            surprise = min(max(residual - (expected or 0.0), -self._clip), self._clip)
+            expected = expected or 0.0
+            surprise = min(max(residual - expected, -self._clip), self._clip)
             self.shared += config.shared_cost_weight * surprise
-            self.own[draft_width] = (expected or 0.0) + config.own_cost_weight * surprise
-        self._fade(draft_width)
+            self.own[draft_width] = expected + config.own_cost_weight * surprise
+        self._ran_at[draft_width] = self._steps
+        self.seen[draft_width] += 1
+        self.tried[draft_width] += 1
 
     def estimate_ms(self, draft_width: int) -> float | None:
-        own = self.own[draft_width]
-        return None if own is None else self._base(draft_width) * math.exp(self.shared + own)
+        correction = self._correction(draft_width)
+        return None if correction is None else self._base(draft_width) * math.exp(self.shared + correction)
 
     def estimates_ms(self, max_draft_width: int) -> dict[int, float]:
-        if self._curve is not None:
-            shared = math.exp(self.shared)
-            return {
-                k: self._curve[k] * shared * (math.exp(own) if own else 1.0)
-                for k, own in enumerate(self.own[1 : max_draft_width + 1], start=1)
-            }
         known = {k: ms for k in range(1, len(self.own)) if (ms := self.estimate_ms(k)) is not None}
+        if self._curve is not None:
+            return {k: known[k] for k in range(1, min(max_draft_width, len(self.own) - 1) + 1)}
         return _spread(known, max_draft_width)
 
     def _base(self, draft_width: int) -> float:
         return self._curve[draft_width] if self._curve is not None else 1.0
 
-    def _fade(self, draft_width: int) -> None:
-        """Forgets slowly what is held against widths that do not run, so that they are looked at again."""
-        if self._curve is None:
-            return
-        fade, own = self._config.own_cost_fade, self.own
-        for other in range(2, len(own)):
-            held = own[other]
-            if held and other != draft_width:
-                own[other] = held * fade
+    def _correction(self, draft_width: int) -> float | None:
+        """A width's own correction; what is held against one that does not run fades, so that it is tried again."""
+        own = self.own[draft_width]
+        if not own or draft_width == 1 or self._curve is None:
+            return own
+        return own * self._config.own_cost_fade ** (self._steps - self._ran_at[draft_width])
 
 
 def _spread(known: dict[int, float], max_draft_width: int) -> dict[int, float]:
