@@ -120,6 +120,27 @@ def test_a_gate_that_samples_rounds_against_a_verdict_is_shown_after_it(make_loo
     assert rules[-2].numbers["probing"] == 1.0
 
 
+def test_the_gate_is_shown_with_what_deciding_has_cost(make_loop: MakeLoop) -> None:
+    loop = make_loop(verdict=Verdict.ENABLE)
+
+    def gate() -> RuleAnswer:
+        return next(rule for rule in loop.lane.explain(MIDWAY, loop.now_s) if rule.rule == "gate")
+
+    assert "recent_share" not in gate().numbers, "nothing was priced yet"
+    loop.accepted, loop.round_ms = 0, 200.0
+    while loop.lane.steps < 64:
+        loop.burst()
+    costly = gate().numbers
+    assert costly["recent_share"] == loop.lane.regret.recent_share > 0.03
+    assert costly["holding"] == 0.0, "so few steps say nothing yet"
+    for _ in range(500):
+        loop.burst()
+        if loop.lane.regret.holding:
+            break
+    assert gate().numbers["holding"] == 1.0
+    assert gate().numbers["recent_share"] > CoreConfig().gate.regret_ceiling
+
+
 def test_the_last_grant_is_explained_as_it_was_decided_not_as_things_are_now(
     make_loop: MakeLoop, make_step: MakeStep
 ) -> None:

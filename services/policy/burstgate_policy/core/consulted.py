@@ -14,6 +14,7 @@ from burstgate_policy.core.config import CoreConfig
 from burstgate_policy.core.depth import DepthChoice
 from burstgate_policy.core.explain import promise
 from burstgate_policy.core.gating import Outlook
+from burstgate_policy.core.regret import Regret
 from burstgate_policy.core.stages import Forced, Profiling, Settled, Stage, Static
 from burstgate_policy.core.types import (
     Evidence,
@@ -58,6 +59,7 @@ class Consulted(NamedTuple):
     speculative_tps: float | None
     outlook: Outlook | None
     """What the gate wanted; None where it was not asked."""
+    regret: Regret
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,10 @@ def _gate(view: _View) -> _Said:
     seen = view.seen
     rates = {"plain_tps": seen.plain_tps, "speculative_tps": seen.speculative_tps}
     numbers = {name: tps for name, tps in rates.items() if tps is not None}
-    return numbers | {"probing": float(seen.outlook is not None and seen.outlook.probing)}, seen.grant.explanation
+    numbers["probing"] = float(seen.outlook is not None and seen.outlook.probing)
+    if seen.regret.actual_ms > 0.0:
+        numbers |= {"recent_share": seen.regret.recent_share, "holding": float(seen.regret.holding)}
+    return numbers, seen.grant.explanation
 
 
 def _depth(choice: DepthChoice) -> dict[str, float]:

@@ -9,7 +9,7 @@ epoch. Knows no client, clock or storage.
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from burstgate_policy.core import explain
 from burstgate_policy.core.arbiter import Arbiter
@@ -74,8 +74,7 @@ class Lane:
         self._gate: Gate = Arbiter(self._depth, gate) if isinstance(gate, GateConfig) else MtpGate(gate)
         self._ceiling = gate.regret_ceiling if isinstance(gate, GateConfig) else math.inf
         memory_steps = gate.regret_memory_steps if isinstance(gate, GateConfig) else GateConfig().regret_memory_steps
-        self._regret = RegretMeter(self._depth, cap=max(self._cap, 1), memory_steps=memory_steps)
-        self._holding = False
+        self._meter = RegretMeter(self._depth, cap=max(self._cap, 1), memory_steps=memory_steps)
         self._held_width: _HeldWidth | None = None
         self._campaign = policy.campaign
         self._burst = ProfiledBurst()
@@ -92,6 +91,8 @@ class Lane:
         self._last_sequence = 0
         self.last_grant: Grant | None = None
         """The grant given last; None before the first."""
+        self.regret = Regret()
+        """Time lost so far against the best single mode in hindsight; replaced as a whole."""
         self.grants = 0
         self.steps = 0
         self.dropped_steps = 0
@@ -110,11 +111,6 @@ class Lane:
     def speculative_tokens_per_second(self) -> float | None:
         """Delivered throughput of rounds; None before the first window."""
         return self._gate.speculative_tps
-
-    @property
-    def regret(self) -> Regret:
-        """Time lost so far against the best single mode in hindsight."""
-        return self._regret.view(holding=self._holding)
 
     def observe(self, outcome: BurstOutcome, now_s: float) -> None:
         """Takes the outcome of a burst; one that is not newer than the last one taken changes nothing."""
@@ -160,6 +156,7 @@ class Lane:
             plain_tps=self.plain_tokens_per_second,
             speculative_tps=self.speculative_tokens_per_second,
             outlook=self._outlook,
+            regret=self.regret,
         )
         return grant
 
@@ -370,7 +367,7 @@ class Lane:
                 width=situation.width,
                 depth_tokens=situation.depth_tokens,
                 max_draft_width=cap,
-                trials=not self._holding,
+                trials=not self.regret.holding,
             )
             in_flight = situation.steps_in_flight if held is not None else 0
             rounds = self._config.depth.first_steps if choice.trial else self._config.burst_steps
@@ -411,7 +408,7 @@ class Lane:
         if not (step.excluded and speculates) or mode is Mode.PINNED:
             self._depth.observe(step)
         self._gate.observe(step)
-        if self._regret.observe(step):
+        if self._meter.observe(step):
             self._mind_the_ceiling()
         if step.excluded or mode is Mode.PINNED or mode is Mode.UNSPECIFIED:
             return
@@ -432,11 +429,12 @@ class Lane:
 
     def _mind_the_ceiling(self) -> None:
         """Holds the cheaper mode while too much was lost, and lets go when half of that is forgotten."""
-        if self._regret.steps < _JUDGED_AFTER_STEPS:
-            return
-        regret = self._regret.view()
-        self._holding = regret.recent_share > self._ceiling * (0.5 if self._holding else 1.0)
-        self._gate.hold(speculates=regret.recent_best > 1 if self._holding else None)
+        regret = self._meter.view()
+        if self._meter.steps >= _JUDGED_AFTER_STEPS:
+            holding = regret.recent_share > self._ceiling * (0.5 if self.regret.holding else 1.0)
+            regret = replace(regret, holding=holding)
+            self._gate.hold(speculates=regret.recent_best > 1 if holding else None)
+        self.regret = regret
 
     def _replay_profiled(self, step: StepRecord, now_s: float, *, speculates: bool) -> None:
         self._join_campaign()

@@ -13,6 +13,7 @@ first minutes for ever. Knows no modes' reasons and decides nothing.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from burstgate_policy.core.depth import DepthController
@@ -25,18 +26,33 @@ _BLOCK_STEPS = 16
 
 @dataclass(frozen=True, slots=True)
 class Regret:
-    """Time that ran beside that of the best single mode, in milliseconds."""
+    """Time that ran beside that of each single mode, in milliseconds.
 
-    actual_ms: float = 0.0
-    best_ms: float = 0.0
-    best_draft_width: int = 0
-    """1 for plain decoding; 0 before anything could be priced."""
-    recent_share: float = 0.0
-    """Share of the recent time that was lost; negative while deciding has beaten every single mode."""
-    recent_best: int = 0
-    """As best_draft_width, of the recent time."""
+    In both tuples element 0 is the time that ran and element K what draft width K alone would have taken for
+    the same tokens; 1 is plain decoding.
+    """
+
+    times_ms: tuple[float, ...] = (0.0,)
+    """Since the beginning."""
+    recent_ms: tuple[float, ...] = (0.0,)
+    """Of sums that forget."""
     holding: bool = False
     """Whether so much was lost that nothing is explored now."""
+
+    @property
+    def actual_ms(self) -> float:
+        """Time that ran, of the steps that could be priced."""
+        return self.times_ms[0]
+
+    @property
+    def best_draft_width(self) -> int:
+        """The best single mode: 1 for plain decoding; 0 before anything could be priced."""
+        return _best(self.times_ms)
+
+    @property
+    def best_ms(self) -> float:
+        """What the best single mode would have taken."""
+        return self.times_ms[self.best_draft_width]
 
     @property
     def lost_ms(self) -> float:
@@ -46,7 +62,36 @@ class Regret:
     @property
     def share(self) -> float:
         """Time lost over time that ran."""
-        return self.lost_ms / self.actual_ms if self.actual_ms else 0.0
+        return _share(self.times_ms)
+
+    @property
+    def recent_best(self) -> int:
+        """As best_draft_width, of the recent time."""
+        return _best(self.recent_ms)
+
+    @property
+    def recent_share(self) -> float:
+        """Share of the recent time that was lost; negative while deciding has beaten every single mode."""
+        return _share(self.recent_ms)
+
+    def past(self) -> "Regret":
+        """The account of a lane that is gone: it holds nothing, and nothing of it is recent."""
+        return Regret(self.times_ms, (0.0,) * len(self.recent_ms))
+
+
+def together(accounts: Iterable[Regret]) -> Regret:
+    """One account for several lanes of a pairing: against the one mode that would have been best for all of them.
+
+    It holds if one of them does. Raises ValueError for lanes that differ in their widest draft width.
+    """
+    priced = [account for account in accounts if account.actual_ms > 0.0]
+    if not priced:
+        return Regret()
+    return Regret(
+        times_ms=tuple(map(sum, zip(*(account.times_ms for account in priced), strict=True))),
+        recent_ms=tuple(map(sum, zip(*(account.recent_ms for account in priced), strict=True))),
+        holding=any(account.holding for account in priced),
+    )
 
 
 class RegretMeter:
@@ -87,21 +132,9 @@ class RegretMeter:
         block[2] += step.wall_ms
         return self._price() or changed if block[0] >= _BLOCK_STEPS else changed
 
-    def view(self, *, holding: bool = False) -> Regret:
-        """The account so far."""
-        best, recent = self._best(self._ever), self._best(self._recent)
-        now_ms = self._recent[0]
-        return Regret(
-            actual_ms=self._ever[0],
-            best_ms=self._ever[best] if best else 0.0,
-            best_draft_width=best,
-            recent_share=1.0 - self._recent[recent] / now_ms if recent and now_ms > 0.0 else 0.0,
-            recent_best=recent,
-            holding=holding,
-        )
-
-    def _best(self, sums: list[float]) -> int:
-        return min(range(1, self._cap + 1), key=sums.__getitem__) if sums[0] > 0.0 else 0
+    def view(self) -> Regret:
+        """The account so far, less the block under way."""
+        return Regret(tuple(self._ever), tuple(self._recent))
 
     def _price(self) -> bool:
         steps, tokens, actual_ms = self._block
@@ -123,3 +156,11 @@ class RegretMeter:
         self._recent = [sum_ms * fade + each for sum_ms, each in zip(self._recent, times, strict=True)]
         self._steps += int(steps)
         return True
+
+
+def _best(sums: tuple[float, ...]) -> int:
+    return min(range(1, len(sums)), key=sums.__getitem__) if sums[0] > 0.0 else 0
+
+
+def _share(sums: tuple[float, ...]) -> float:
+    return 1.0 - sums[_best(sums)] / sums[0] if sums[0] > 0.0 else 0.0
