@@ -1,70 +1,102 @@
-"""Measures what a step costs here: forwards of every verify width, and drafting, at one context depth.
+"""Runs the cells of a cost table for real: forwards of a pairing's target, and drafting.
 
-The table goes to the policy, whose depth controller and static gate price modes by it. Medians of a few
-runs each; the whole measurement is bounded by a time budget, so that a slow machine starts all the same.
+A run is what an engine's step does on the device, a verify of K rows for each sequence of a batch and the
+drafts before it, less what the host does around it. It must not decide which cells are run, or how often.
 """
 
-import statistics
 from collections.abc import Callable
-from functools import partial
 
 import mlx.core as mx
+from mlx_lm.models.cache import KVCache
 
 from burstgate_decode.drafters.base import Drafter, DraftState
+from burstgate_decode.models.calibration_plan import Cell, Timing
 from burstgate_decode.models.target import Cache, Target, cache_arrays, cache_length, rewind
-from burstgate_policy.core.types import CostCell
-
-# Deep enough for a cache block, shallow enough to prefill at once.
-_DEPTH_TOKENS = 64
-_RUNS = 3
-_BUDGET_MS = 5000.0
 
 
-def measure_costs(
-    target: Target, drafter: Drafter | None, draft_width: int, clock: Callable[[], float]
-) -> tuple[CostCell, ...]:
-    """Cells for widths 1 to `draft_width` of one sequence; fewer when the time budget ends."""
-    start_ms = clock()
-    tokens = [(7919 * (place + 1)) % target.vocab_size for place in range(_DEPTH_TOKENS + draft_width)]
-    cache = target.make_cache()
-    hidden = target.advance(mx.array([tokens[:_DEPTH_TOKENS]]), cache)
-    mx.eval(cache_arrays(cache))
-    state = drafter.open() if drafter is not None and hidden is not None else None
-    cells: list[CostCell] = []
-    # The widest first: it compiles and allocates what the others need.
-    for width in sorted({1, *range(2, draft_width + 1)}, key=lambda width: (width not in (1, draft_width), width)):
-        if cells and clock() - start_ms > _BUDGET_MS:
-            break
-        verify_ms = _median_ms(partial(_verify, target, cache, tokens, width), clock)
-        draft_ms = 0.0
-        if state is not None and hidden is not None and width > 1:
-            observed = mx.array([tokens[_DEPTH_TOKENS - 1 : _DEPTH_TOKENS]])
-            draft_ms = _median_ms(partial(_draft, state, hidden[:, -1:], observed, width - 1), clock)
-        cells.append(CostCell(1, width, _DEPTH_TOKENS, verify_ms, draft_ms))
-    return tuple(sorted(cells, key=lambda cell: cell.draft_width))
+class CalibrationBench:
+    """One pairing with a filled cache for each batch width and depth that was asked for."""
+
+    def __init__(self, target: Target, drafter: Drafter | None, clock: Callable[[], float]) -> None:
+        """`clock` gives milliseconds."""
+        self._target = target
+        self._drafter = drafter
+        self._clock = clock
+        self._caches: dict[tuple[int, int], Cache] = {}
+        self._drafting: dict[int, _Drafting] = {}
+
+    @property
+    def fillable(self) -> bool:
+        """Whether caches can be filled without running the target: each layer keeps all keys and values."""
+        return all(type(layer) is KVCache for layer in self._target.make_cache())
+
+    def run(self, cell: Cell) -> Timing:
+        """Drafts, verifies and takes both back. Drafting is run and timed for one sequence alone."""
+        cache = self._cache(cell.width, cell.depth_tokens)
+        draft_ms = self._draft_ms(cell)
+        start_ms = self._clock()
+        logits = self._target.forward(self._tokens(cell.width, cell.draft_width), cache).logits
+        mx.eval(mx.argmax(logits, axis=-1))
+        verify_ms = self._clock() - start_ms
+        rewind(cache, cell.depth_tokens)
+        return Timing(verify_ms, draft_ms)
+
+    def _draft_ms(self, cell: Cell) -> float:
+        drafting = self._drafting.get(cell.depth_tokens)
+        if drafting is None or cell.width > 1 or cell.draft_width == 1:
+            return 0.0
+        start_ms = self._clock()
+        drafting.run(cell.draft_width - 1)
+        return self._clock() - start_ms
+
+    def _cache(self, width: int, depth_tokens: int) -> Cache:
+        """A cache of `width` sequences that holds `depth_tokens` tokens."""
+        place = width, depth_tokens
+        if place not in self._caches:
+            cache = self._target.make_cache()
+            # One token is run for real; what it left is repeated, since a product costs the same whatever its values.
+            run_tokens = 1 if self.fillable else depth_tokens
+            hidden = self._target.advance(self._tokens(width, run_tokens), cache)
+            _fill(cache, depth_tokens - cache_length(cache))
+            mx.eval(cache_arrays(cache))
+            self._caches[place] = cache
+            if width == 1 and hidden is not None and self._drafter is not None:
+                tokens = self._tokens(1, depth_tokens)
+                self._drafting[depth_tokens] = _Drafting(self._drafter.open(), hidden[:, -1:], tokens)
+        return self._caches[place]
+
+    def _tokens(self, width: int, count: int) -> mx.array:
+        """Ids `[width, count]` from all over the vocabulary, so that no row repeats another."""
+        return (7919 * (1 + mx.arange(width * count)) % self._target.vocab_size).reshape(width, count)
 
 
-def _verify(target: Target, cache: Cache, tokens: list[int], width: int) -> None:
-    start = cache_length(cache)
-    mx.eval(mx.argmax(target.forward(mx.array([tokens[start : start + width]]), cache).logits, axis=-1))
-    rewind(cache, start)
+class _Drafting:
+    """A drafter's state for one row of a depth."""
+
+    def __init__(self, state: DraftState, hidden: mx.array, tokens: mx.array) -> None:
+        """`hidden [1, 1, D]` stands for every position of `tokens [1, L]`."""
+        self._state = state
+        self._hidden = hidden
+        self._newest = tokens[:, -1:]
+        self._position = tokens.shape[1]
+        if self._position > 1:
+            state.observe(mx.repeat(hidden, self._position - 1, axis=1), tokens[:, 1:])
+
+    def run(self, count: int) -> None:
+        """Takes the position that a step commits, then drafts."""
+        self._state.observe(self._hidden, self._newest)
+        mx.eval(self._state.draft(count, self._position, _likeliest))
 
 
-def _draft(state: DraftState, hidden: mx.array, observed: mx.array, count: int) -> None:
-    state.observe(hidden, observed)
-    mx.eval(state.draft(count, _DEPTH_TOKENS, _likeliest))
+def _fill(cache: Cache, tokens: int) -> None:
+    """Makes each layer `tokens` longer by repeats of its newest keys and values."""
+    if tokens < 1:
+        return
+    for layer in cache:
+        newest = (part[..., -1:, :] for part in layer.keys_and_values())
+        layer.update_and_fetch(*(mx.repeat(part, tokens, axis=2) for part in newest))
 
 
 def _likeliest(logits: mx.array, ids: mx.array | None, _position: int) -> mx.array:
     column = mx.argmax(logits, axis=-1)
     return column if ids is None else ids[column]
-
-
-def _median_ms(run: Callable[[], None], clock: Callable[[], float]) -> float:
-    run()
-    samples = []
-    for _ in range(_RUNS):
-        start_ms = clock()
-        run()
-        samples.append(clock() - start_ms)
-    return statistics.median(samples)
