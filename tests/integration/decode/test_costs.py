@@ -55,7 +55,7 @@ def calibrate(cache: Path) -> Calibrate:
 def costs_of(service: RunningProcess) -> list[Any]:
     connected = Decode(service.address, service.pid)
     try:
-        return list(connected.stub.GetModel(decode_pb2.GetModelRequest()).model.costs)
+        return list(connected.stub.GetModel(decode_pb2.GetModelRequest()).costs)
     finally:
         connected.close()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -93,7 +94,8 @@ def _obtain(
         )
         if target == _DEFAULT_TARGET:
             models.prepare_default_pair(settings.cache_dir)
-        with errors.status("Loading the models, then measuring for up to 5 s"):
+        what = "Loading the models, then measuring for up to 5 s"
+        with errors.status(what) if errors.is_terminal else nullcontext():
             return calibrate(settings, fresh=fresh)
     except SettingsError as error:
         fail(str(error), EXIT_USAGE)
