@@ -17,13 +17,14 @@ from burstgate_decode.drafters.base import Drafter
 from burstgate_decode.drafters.loading import load_drafter
 from burstgate_decode.engine.engine import Pairing
 from burstgate_decode.engine.grants import GrantSource, StaticGrants
+from burstgate_decode.engine.stepper import GuardMargins
 from burstgate_decode.models.blas import BlasReport
 from burstgate_decode.models.calibration import CalibrationBench
 from burstgate_decode.models.calibration_plan import make_plan
 from burstgate_decode.models.cost_files import CostFiles, CostKey
 from burstgate_decode.models.cost_table import Costs, measure_costs, obtain_costs
 from burstgate_decode.models.default_pair import default_models_cache, prepare_default_pair
-from burstgate_decode.models.exactness import Exactness, exact_without_verify, probe_exactness
+from burstgate_decode.models.exactness import Exactness, probe_exactness
 from burstgate_decode.models.hardware import Hardware, detect_hardware
 from burstgate_decode.models.loading import load_target
 from burstgate_decode.models.row_padding import make_rows_exact, verify_active
@@ -33,6 +34,9 @@ from burstgate_decode.serving import LinkState, Serving
 from burstgate_policy.core.types import CostCell, LaneCapabilities, PolicyKey, Reason
 
 _log = structlog.get_logger(__name__)
+
+# Rows that small products may be padded to, when no verify asks for more: a batch has as many.
+_LEAST_PADDED_ROWS = 8
 
 
 def clock_ms() -> float:
@@ -78,8 +82,10 @@ def load_everything(settings: DecodeSettings, blas: BlasReport) -> Loaded:
     else:
         grants, link, close = _open_lane(serving, settings, policy_key(models, drafter))
         serving = replace(serving, link=link)
-    margin = models.exactness.guard_margin if settings.exactness == "guarded" else 0.0
-    return Loaded(Pairing(target, drafter, width, margin, grants, models.reason, models.because), serving, close)
+    margins = GuardMargins()
+    if settings.exactness == "guarded":
+        margins = GuardMargins(verify=models.exactness.guard_margin, batch=models.exactness.batch_margin)
+    return Loaded(Pairing(target, drafter, width, margins, grants, models.reason, models.because), serving, close)
 
 
 def load_models(settings: DecodeSettings, blas: BlasReport) -> LoadedModels:
@@ -91,8 +97,11 @@ def load_models(settings: DecodeSettings, blas: BlasReport) -> LoadedModels:
     drafter = load_drafter(drafter_ref, target) if drafter_ref is not None else None
     because, reason = ("" if drafter is not None else "the server has no drafter"), Reason.NO_DRAFTER
     width = min(settings.draft_width, drafter.max_draft_width) if drafter is not None else 1
-    exactness = _secure_exactness(target, drafter, blas, width) if drafter is not None else exact_without_verify()
+    exactness = _secure_exactness(target, drafter, blas, width, settings.max_active_rows)
     _log.info("exactness_probed", bit_equal=exactness.bit_equal, finding=exactness.explanation)
+    if settings.exactness == "strict" and exactness.batch_margin > 0.0:
+        target = replace(target, shares_forwards=False)
+        _log.warning("batching_declined", why=exactness.explanation)
     if drafter is not None and not exactness.bit_equal and settings.exactness == "strict":
         drafter, width, reason = None, 1, Reason.INEXACT
         because = f"strict exactness declines it: {exactness.explanation}"
@@ -110,7 +119,12 @@ def cost_table(settings: DecodeSettings, models: LoadedModels, *, fresh: bool = 
     if models.drafter is None:
         return measure_costs(plan, bench.run, clock_ms)
     cache = settings.cache_dir or default_models_cache(os.environ).parent
-    key = CostKey(policy_key(models, models.drafter), settings.max_active_rows, models.blas.threads())
+    key = CostKey(
+        policy_key(models, models.drafter),
+        max_width=settings.max_active_rows,
+        shares_forwards=models.target.shares_forwards,
+        blas_threads=models.blas.threads(),
+    )
     return obtain_costs(plan, bench.run, clock_ms, CostFiles(cache / "costs"), key, fresh=fresh)
 
 
@@ -139,15 +153,19 @@ def _references(settings: DecodeSettings) -> tuple[str, str | None]:
     return str(pair.target), str(pair.drafter) if settings.drafter is None else drafter
 
 
-def _secure_exactness(target: Target, drafter: Drafter, blas: BlasReport, draft_width: int) -> Exactness:
+def _secure_exactness(
+    target: Target, drafter: Drafter | None, blas: BlasReport, draft_width: int, rows: int
+) -> Exactness:
     """Probes exactness, after padding small products so that a row does not depend on its neighbours."""
     if blas.active:
-        table = make_rows_exact(blas, linear_shapes(target.model), draft_width)
+        widest = max(draft_width, _LEAST_PADDED_ROWS)
+        table = make_rows_exact(blas, linear_shapes(target.model), widest)
         # Drafting need not be exact: what it proposes is verified.
-        table |= {shape: 1 for shape in drafter.product_shapes if shape not in table}
-        blas.set_row_padding(table, draft_width)
+        free = drafter.product_shapes if drafter is not None else []
+        table |= {shape: 1 for shape in free if shape not in table}
+        blas.set_row_padding(table, widest)
         _log.info("rows_padded", products={f"{n}x{k}": rows for (n, k), rows in table.items()})
-    return probe_exactness(target, draft_width)
+    return probe_exactness(target, draft_width, rows)
 
 
 def _serving(models: LoadedModels, costs: tuple[CostCell, ...]) -> Serving:

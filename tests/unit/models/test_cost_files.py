@@ -15,7 +15,7 @@ from burstgate_policy.core.types import CostCell, PolicyKey
 PAIRING = PolicyKey(
     "target", "drafter", "x86_64-2c", 8, "f" * 16, "e" * 16, "float32", "cpu", "openblas-0.3.34", "0.32.4"
 )
-KEY = CostKey(PAIRING, max_width=8, blas_threads=2)
+KEY = CostKey(PAIRING, max_width=8, shares_forwards=True, blas_threads=2)
 TABLE = (CostCell(1, 1, 64, 55.5, 0.0), CostCell(1, 8, 64, 71.25, 24.5), CostCell(8, 1, 64, 74.0, 0.0))
 NOW_S = 1_800_000_000.0
 
@@ -50,8 +50,8 @@ def test_whatever_changes_of_the_pairing_is_another_table(files: CostFiles, fiel
     assert files.load(dataclasses.replace(KEY, pairing=changed)) is None
 
 
-@pytest.mark.parametrize("changes", [{"max_width": 4}, {"blas_threads": 1}, {"method": KEY.method + 1}])
-def test_another_lane_thread_count_or_method_is_another_table(files: CostFiles, changes: dict[str, int]) -> None:
+@pytest.mark.parametrize("changes", [{"max_width": 4}, {"shares_forwards": False}, {"blas_threads": 1}, {"method": 2}])
+def test_another_lane_thread_count_or_method_is_another_table(files: CostFiles, changes: dict[str, Any]) -> None:
     files.save(KEY, TABLE)
     assert files.load(dataclasses.replace(KEY, **changes)) is None
 

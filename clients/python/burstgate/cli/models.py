@@ -119,7 +119,8 @@ def _progress() -> Iterator[Report]:
         TaskProgressColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=errors, transient=True) as progress:
+    # Where it is no terminal, a bar would leave an empty line.
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
         task = progress.add_task("", total=None, visible=False)
 
         def report(what: str, fraction: float | None, /) -> None:

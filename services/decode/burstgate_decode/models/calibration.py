@@ -1,7 +1,7 @@
-"""Runs the cells of a cost table for real: forwards of a pairing's target, and drafting.
+"""Runs the cells of a cost table for real: forwards of a pairing's target over a batch, and drafting for it.
 
-A run is what an engine's step does on the device, a verify of K rows for each sequence of a batch and the
-drafts before it, less what the host does around it. It must not decide which cells are run, or how often.
+A run is what an engine's step does on the device, the drafts and a verify of K tokens for each row of a
+batch, less what the host does around it. It must not decide which cells are run, or how often.
 """
 
 from collections.abc import Callable
@@ -9,94 +9,120 @@ from collections.abc import Callable
 import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
-from burstgate_decode.drafters.base import Drafter, DraftState
+from burstgate_decode.drafters.base import DraftBatch, Drafter, Kept
+from burstgate_decode.models.batch_cache import BatchCache, Cache
 from burstgate_decode.models.calibration_plan import Cell, Timing
-from burstgate_decode.models.target import Cache, Target, cache_arrays, cache_length, rewind
+from burstgate_decode.models.target import Target
 
 
 class CalibrationBench:
-    """One pairing with a filled cache for each batch width and depth that was asked for."""
+    """One pairing, with rows of every batch width and depth that was asked for."""
 
     def __init__(self, target: Target, drafter: Drafter | None, clock: Callable[[], float]) -> None:
         """`clock` gives milliseconds."""
         self._target = target
         self._drafter = drafter
         self._clock = clock
-        self._caches: dict[tuple[int, int], Cache] = {}
-        self._drafting: dict[int, _Drafting] = {}
+        self._rows: dict[tuple[int, int], _Rows] = {}
 
     @property
     def fillable(self) -> bool:
-        """Whether caches can be filled without running the target: each layer keeps all keys and values."""
-        return all(type(layer) is KVCache for layer in self._target.make_cache())
+        """Whether caches can be filled without running the target; see `_Rows`."""
+        return _is_fillable(self._target)
 
     def run(self, cell: Cell) -> Timing:
-        """Drafts, verifies and takes both back. Drafting is run and timed for one sequence alone."""
-        cache = self._cache(cell.width, cell.depth_tokens)
-        draft_ms = self._draft_ms(cell)
+        """Drafts K - 1 tokens and verifies K for each row, and takes both back."""
+        place = cell.width, cell.depth_tokens
+        if place not in self._rows:
+            self._rows[place] = _Rows(self._target, self._drafter, *place)
+        rows = self._rows[place]
         start_ms = self._clock()
-        logits = self._target.forward(self._tokens(cell.width, cell.draft_width), cache).logits
+        drafts = cell.draft_width > 1 and rows.draft(cell.draft_width - 1)
+        drafted_ms = self._clock()
+        rows.verify(cell.draft_width)
+        return Timing(self._clock() - drafted_ms, drafted_ms - start_ms if drafts else 0.0)
+
+
+class _Rows:
+    """Rows of one depth: what the target and the drafter hold of them.
+
+    Where each layer keeps all keys and values, one token is run for real and its entries are repeated: a
+    step over them costs the same whatever they are, and prefilling would take most of the time there is.
+    """
+
+    def __init__(self, target: Target, drafter: Drafter | None, width: int, depth_tokens: int) -> None:
+        self._target = target
+        self._width = width
+        self._depth_tokens = depth_tokens
+        self._cache = target.make_batch_cache()
+        for _ in range(width):
+            self._cache.open()
+        run_tokens = 1 if _is_fillable(target) else depth_tokens
+        ran = self._cache.run(target.advance, self._tokens(run_tokens), 0)
+        _repeat_entries(self._cache, depth_tokens - run_tokens)
+        mx.eval(self._cache.arrays())
+        hidden = [one[:, -1:] for one in ran if one is not None]
+        self._hidden = mx.concatenate(hidden) if hidden else None
+        self._drafting = self._follow(drafter) if drafter is not None else None
+
+    def draft(self, count: int) -> bool:
+        """Takes the position that a step commits, then drafts for each row. False without a drafter."""
+        if self._drafting is None or self._hidden is None:
+            return False
+        self._observe(self._drafting, 1)
+        mx.eval(self._drafting.draft(self._width, count, _likeliest))
+        return True
+
+    def verify(self, draft_width: int) -> None:
+        """Runs so many tokens of each row and reads the target's choices."""
+        logits = self._target.forward_rows(self._tokens(draft_width), self._cache, 0).logits
         mx.eval(mx.argmax(logits, axis=-1))
-        verify_ms = self._clock() - start_ms
-        rewind(cache, cell.depth_tokens)
-        return Timing(verify_ms, draft_ms)
+        if self._target.rewindable:  # otherwise there is no drafter, and a few plain steps deeper cost the same
+            for slot in range(self._width):
+                self._cache.cut(slot, self._depth_tokens)
 
-    def _draft_ms(self, cell: Cell) -> float:
-        drafting = self._drafting.get(cell.depth_tokens)
-        if drafting is None or cell.width > 1 or cell.draft_width == 1:
-            return 0.0
-        start_ms = self._clock()
-        drafting.run(cell.draft_width - 1)
-        return self._clock() - start_ms
+    def _follow(self, drafter: Drafter) -> DraftBatch:
+        drafting = drafter.open_batch()
+        for _ in range(self._width):
+            drafting.open()
+        if self._depth_tokens > 1:
+            self._observe(drafting, self._depth_tokens - 1)
+        return drafting
 
-    def _cache(self, width: int, depth_tokens: int) -> Cache:
-        """A cache of `width` sequences that holds `depth_tokens` tokens."""
-        place = width, depth_tokens
-        if place not in self._caches:
-            cache = self._target.make_cache()
-            # One token is run for real; what it left is repeated, since a product costs the same whatever its values.
-            run_tokens = 1 if self.fillable else depth_tokens
-            hidden = self._target.advance(self._tokens(width, run_tokens), cache)
-            _fill(cache, depth_tokens - cache_length(cache))
-            mx.eval(cache_arrays(cache))
-            self._caches[place] = cache
-            if width == 1 and hidden is not None and self._drafter is not None:
-                tokens = self._tokens(1, depth_tokens)
-                self._drafting[depth_tokens] = _Drafting(self._drafter.open(), hidden[:, -1:], tokens)
-        return self._caches[place]
+    def _observe(self, drafting: DraftBatch, count: int) -> None:
+        """Tells of so many positions of each row; one hidden state `[B, 1, D]` stands for all."""
+        if self._hidden is not None:
+            kept = [Kept(row, row, count) for row in range(self._width)]
+            drafting.observe(mx.repeat(self._hidden, count, axis=1), self._tokens(count), kept)
 
-    def _tokens(self, width: int, count: int) -> mx.array:
-        """Ids `[width, count]` from all over the vocabulary, so that no row repeats another."""
-        return (7919 * (1 + mx.arange(width * count)) % self._target.vocab_size).reshape(width, count)
+    def _tokens(self, count: int) -> mx.array:
+        """Ids `[B, count]` from all over the vocabulary, so that no row repeats another."""
+        ids = 7919 * (1 + mx.arange(self._width * count)) % self._target.vocab_size
+        return ids.reshape(self._width, count)
 
 
-class _Drafting:
-    """A drafter's state for one row of a depth."""
-
-    def __init__(self, state: DraftState, hidden: mx.array, tokens: mx.array) -> None:
-        """`hidden [1, 1, D]` stands for every position of `tokens [1, L]`."""
-        self._state = state
-        self._hidden = hidden
-        self._newest = tokens[:, -1:]
-        self._position = tokens.shape[1]
-        if self._position > 1:
-            state.observe(mx.repeat(hidden, self._position - 1, axis=1), tokens[:, 1:])
-
-    def run(self, count: int) -> None:
-        """Takes the position that a step commits, then drafts."""
-        self._state.observe(self._hidden, self._newest)
-        mx.eval(self._state.draft(count, self._position, _likeliest))
+def _is_fillable(target: Target) -> bool:
+    return all(type(layer) is KVCache for layer in target.make_cache())
 
 
-def _fill(cache: Cache, tokens: int) -> None:
-    """Makes each layer `tokens` longer by repeats of its newest keys and values."""
+def _repeat_entries(cache: BatchCache, tokens: int) -> None:
+    """Makes every slot `tokens` longer by repeats of the first row's first keys and values."""
     if tokens < 1:
         return
-    for layer in cache:
-        newest = (part[..., -1:, :] for part in layer.keys_and_values())
-        layer.update_and_fetch(*(mx.repeat(part, tokens, axis=2) for part in newest))
+    first = [array[:1, :, :1] for array in cache.arrays()]
+
+    def write(inputs: mx.array, layers: Cache) -> None:
+        for layer, keys, values in zip(layers, first[::2], first[1::2], strict=False):
+            layer.update_and_fetch(*(_repeated(entry, *inputs.shape) for entry in (keys, values)))
+
+    cache.run(write, mx.zeros((len(cache.lengths), tokens), mx.int32), 0)
 
 
-def _likeliest(logits: mx.array, ids: mx.array | None, _position: int) -> mx.array:
+def _repeated(entry: mx.array, rows: int, tokens: int) -> mx.array:
+    _, heads, _, size = entry.shape
+    return mx.broadcast_to(entry, (rows, heads, tokens, size))
+
+
+def _likeliest(logits: mx.array, ids: mx.array | None, _depth: int) -> mx.array:
     column = mx.argmax(logits, axis=-1)
     return column if ids is None else ids[column]

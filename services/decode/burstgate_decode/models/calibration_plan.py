@@ -32,9 +32,8 @@ _DRAFT_WIDTHS = (1, 4, 2, 3, 6, 5, 7, 8, 12, 16, 24, 32, 48, 64)
 _BATCH_WIDTHS = (8, 2, 4)
 # Dear, and nobody's usual load.
 _WIDEST_BATCHES = (16, 32)
-# The scores of more rows than this would take hundreds of megabytes. Shared out over each of the batch widths
-# above, it is one of the K above, so that drafting it was measured for one row.
-_MOST_ROWS = 256
+# The scores of more positions than this would take hundreds of megabytes.
+_MOST_POSITIONS = 256
 
 
 class Cell(NamedTuple):
@@ -85,7 +84,7 @@ def make_plan(draft_width: int, max_width: int, context_length: int, *, fillable
     depth = min(DEPTH_TOKENS, max(1, context_length - draft_width))
 
     def stage(width: int, draft_widths: set[int], depth_tokens: int = depth) -> Stage:
-        widest = min(draft_width, max(1, _MOST_ROWS // width))
+        widest = min(draft_width, max(1, _MOST_POSITIONS // width))
         outer = [widest] if draft_width in draft_widths else []
         inner = [k for k in _DRAFT_WIDTHS if k in draft_widths and k < widest]
         return tuple(Cell(width, k, depth_tokens) for k in (*outer, *inner))
@@ -150,16 +149,11 @@ class BudgetedRuns:
     def table(self) -> tuple[CostCell, ...]:
         """What was measured, by width, depth and K.
 
-        Drafting is measured for one row. A drafter drafts its rows one after another, so a batch is charged
-        that for each of its rows. A width and depth of which only one K, or no plain step, was measured is
-        left out: read on its own it would price every K alike.
+        A width and depth of which only one K, or no plain step, was measured is left out: read on its own it
+        would price every K alike.
         """
         found = {cell: timing for cell in sorted(self._timings) if (timing := self.timing(cell)) is not None}
-        return tuple(
-            CostCell(*cell, timing.verify_ms, cell.width * found[cell._replace(width=1)].draft_ms)
-            for cell, timing in found.items()
-            if cell._replace(width=1) in found and _is_comparable(cell, found)
-        )
+        return tuple(CostCell(*cell, *timing) for cell, timing in found.items() if _is_comparable(cell, found))
 
     def _expected_ms(self, cell: Cell) -> float:
         """What the next run will take: as long as its last one, or as the dearest of one row for each row."""

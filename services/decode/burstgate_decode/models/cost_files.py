@@ -47,6 +47,8 @@ class CostKey:
     pairing: PolicyKey
     max_width: int
     """Most rows of a batch."""
+    shares_forwards: bool
+    """Whether the rows of a batch run in one forward."""
     blas_threads: int
     """Threads of the matrix library; 0 where it has none of its own."""
     method: int = METHOD
