@@ -20,6 +20,7 @@ from burstgate_decode.models.arrays import as_float
 from burstgate_decode.models.batch_cache import cache_arrays
 from burstgate_decode.models.blas import BlasReport
 from burstgate_decode.models.row_padding import make_rows_exact
+from burstgate_decode.models.table_rope import original_ropes
 from burstgate_decode.models.target import Target, linear_shapes
 
 _Result = TypeVar("_Result")
@@ -42,19 +43,25 @@ class Baseline:
 
     def mlx_lm(self, prompt: Sequence[int], max_tokens: int) -> Answer:
         """A greedy answer of `mlx_lm.stream_generate`."""
-        return self._thread.submit(self._stream, prompt, max_tokens).result()
+        return self._thread.submit(self._original, self._stream, prompt, max_tokens).result()
 
     def mlx_lm_unpadded(self, prompt: Sequence[int], max_tokens: int) -> Answer:
         """The same without row padding, as mlx-lm would run on this BLAS by itself. Its tokens may differ."""
-        return self._thread.submit(self._without_padding, self._stream, prompt, max_tokens).result()
+        answer: Answer = self._thread.submit(
+            self._original, self._without_padding, self._stream, prompt, max_tokens
+        ).result()
+        return answer
 
     def mlx_lm_batch(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[Answer]:
         """Greedy answers of mlx-lm's `BatchGenerator`, all of exactly `max_tokens`."""
-        return self._thread.submit(self._batch, prompts, max_tokens).result()
+        return self._thread.submit(self._original, self._batch, prompts, max_tokens).result()
 
     def mlx_lm_batch_unpadded(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[Answer]:
         """The same without row padding. Its tokens may differ."""
-        return self._thread.submit(self._without_padding, self._batch, prompts, max_tokens).result()
+        answers: list[Answer] = self._thread.submit(
+            self._original, self._without_padding, self._batch, prompts, max_tokens
+        ).result()
+        return answers
 
     def doubt(self, tokens: Sequence[int], expected: int | None, other: int | None) -> Doubt:
         """How sure the target is of what follows `tokens`."""
@@ -91,6 +98,11 @@ class Baseline:
             Answer(tuple(row), 1, times[-1] - times[0], plain_steps=len(row), deliveries=tuple((at, 1) for at in times))
             for row, times in zip(tokens.values(), times_ms.values(), strict=True)
         ]
+
+    def _original(self, run: Callable[..., _Result], *args: Any) -> _Result:
+        """Runs it on the model as mlx-lm loads it."""
+        with original_ropes(self._target.model):
+            return run(*args)
 
     def _without_padding(self, run: Callable[..., _Result], *args: Any) -> _Result:
         if self._padding is None:

@@ -35,7 +35,7 @@ def clock_ms() -> float:
 @dataclass(frozen=True)
 class Pair:
     target: Target
-    drafter: Drafter
+    drafter: Drafter | None
 
 
 @pytest.fixture(scope="session")

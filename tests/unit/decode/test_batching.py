@@ -4,11 +4,15 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import mlx.core as mx
 import pytest
-from tests.unit.decode.conftest import WIDEST, BatchDriver, Driven
+from mlx_lm.generate import generate_step
+from mlx_lm.models import llama
+from tests.unit.decode.conftest import WIDEST, BatchDriver, Driven, Pair
 
 from burstgate_decode.engine.request import AnswerRequest, Delta, SamplingParams, SpeculationChoice
 from burstgate_decode.engine.stepper import GuardMargins
+from burstgate_decode.models.target import split_model, takes_ragged_cache
 
 Ask = Callable[..., AnswerRequest]
 
@@ -104,7 +108,7 @@ def test_neighbours_that_are_cancelled_change_nothing_and_leave_nothing(
     rows: BatchDriver, requests: list[AnswerRequest], known: dict[str, Driven], seed: int
 ) -> None:
     done = run_together(rows, requests, seed=seed, leaving=4)
-    assert len(done) == len(requests) - 4
+    assert len(requests) - 4 <= len(done) < len(requests), "nobody was cancelled"
     assert not rows.batch.rows
     assert rows.batch.flight is None
     assert rows.batch.cache.nbytes == 0
@@ -148,3 +152,28 @@ def test_guarded_batches_answer_what_rows_answer_alone(rows: BatchDriver, reques
     for found, one in zip(driven, expected, strict=True):
         same(found, one)
     assert all(found.completion.speculation.redecided >= 7 for found in driven)
+
+
+def test_rows_of_a_model_with_a_sliding_window_decode_beside_each_other(pair: Pair) -> None:
+    window, vocab = 12, 97
+    args = {"num_key_value_heads": 2, "sliding_window": window, "layer_types": ["full_attention", "sliding_attention"]}
+    mx.random.seed(6)
+    model = llama.Model(llama.ModelArgs("llama", 32, 2, 48, 4, 1e-5, vocab, **args))
+    mx.eval(model.parameters())
+    target = replace(
+        pair.target,
+        model=model,
+        vocab_size=vocab,
+        split=split_model(model, vocab),
+        shares_forwards=takes_ragged_cache(model, vocab),
+    )
+    assert not target.shares_forwards
+    rows = BatchDriver(Pair(target, None))
+    lengths = (1, window - 1, window, window + 1, 3 * window)
+    prompts = [tuple(5 * place % vocab for place in range(length)) for length in lengths]
+    driven = [rows.open(AnswerRequest("test", 0, prompt, 2 * window, ignore_eos=True)) for prompt in prompts]
+    while rows.batch.rows:
+        rows.step(1, look_ahead=True)
+    for prompt, found in zip(prompts, driven, strict=True):
+        steps = generate_step(mx.array(prompt), model, max_tokens=2 * window)
+        assert found.answer == [int(token) for token, _ in steps]

@@ -56,7 +56,7 @@ def probe_exactness(target: Target, draft_width: int, rows: int) -> Exactness:
     worst_verify, worst_batch = max(verify, default=0.0), max(batch, default=0.0)
     findings = [_finding(f"{len(verify)} verify rows", "one-row steps", worst_verify)] if verify else []
     findings += [_finding(f"{len(batch)} rows of batches", "the same rows alone", worst_batch)] if batch else []
-    findings.append(_finding("a prompt in chunks", "the prompt at once", chunked))
+    findings.append(_finding("prompts in chunks", "prompts at once", chunked))
     worst = worst_verify + worst_batch
     return Exactness(
         bit_equal=worst == 0.0,

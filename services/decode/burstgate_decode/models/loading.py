@@ -16,6 +16,7 @@ from mlx_lm.utils import load as load_with_mlx_lm
 
 from burstgate_decode.models.errors import ModelError
 from burstgate_decode.models.fingerprint import fingerprint
+from burstgate_decode.models.table_rope import use_table_ropes
 from burstgate_decode.models.target import Target, split_model, takes_ragged_cache
 
 # What a model folder is read for; the same as mlx-lm fetches.
@@ -33,6 +34,8 @@ def load_target(reference: str) -> Target:
         raise ModelError("TARGET_UNLOADABLE", f"target {reference} cannot be loaded: {error}") from error
     text_config = {**config, **config.get("text_config", {})}
     vocab_size = int(text_config.get("vocab_size") or len(tokenizer))
+    if mx.default_device() == mx.Device(mx.cpu):
+        use_table_ropes(model, vocab_size)
     return Target(
         model=model,
         tokenizer=tokenizer,
