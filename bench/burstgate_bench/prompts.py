@@ -5,8 +5,9 @@ and sometimes. `EQUALITY` holds sixty of mixed kind, ordered by kind so that an 
 Knows no tokeniser: a case says what to encode, not how.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ STANDARD: tuple[PromptCase, ...] = (
         " that describes its argument, its result and the error it raises for a negative n.",
     ),
     *_ask("prose", "Explain in a few paragraphs how rivers shape the landscapes they flow through."),
+)
+
+_COUNTING = _ask(
+    "enumeration",
+    *(f"Count from {first} to {first + 200}. Write one number per line and nothing else." for first in range(1, 9)),
 )
 
 _LISTS = _ask(
@@ -163,6 +169,11 @@ _NEAR_LIMIT = (
     PromptCase("near limit", text=_PASSAGE, fill_tokens=8100),
     PromptCase("near limit", text=_PASSAGE, fill_tokens=8185),
 )
+
+BY_KIND: Mapping[str, tuple[PromptCase, ...]] = MappingProxyType(
+    {"enumeration": _COUNTING, "code": _CODE, "prose": _PROSE}
+)
+"""At least eight of each kind that speed is reported by, of different lengths where the kind allows."""
 
 EQUALITY: tuple[PromptCase, ...] = (
     *_LISTS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -247,7 +248,8 @@ def test_ctrl_c_in_chat_cuts_the_answer_short_and_keeps_the_conversation(server:
 def test_models_show_lists_the_pairing_and_its_costs(server: Any) -> None:
     done = run("models", "show", "--address", server.address)
     assert "small" in done.stdout
-    assert "78 + 3" in done.stdout
+    assert "K=4" in done.stdout
+    assert re.search(r"^ +1 +64 +81$", done.stdout, flags=re.MULTILINE)
     assert json.loads(run("models", "show", "--json", "--address", server.address).stdout)["hardware"] == "cpu-2c"
 
 
@@ -255,6 +257,36 @@ def test_models_prepare_with_an_unusable_source_is_one_line(tmp_path: Path) -> N
     done = run("models", "prepare", "--cache", str(tmp_path), "--source", str(tmp_path / "missing.whl"))
     assert done.exit_code == 1
     assert done.stderr.splitlines()[-1].startswith("burstgate: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("costs.txt", "must end in one of"),
+        ("costs", "must end in one of"),
+        ("missing/costs.png", "does not exist"),
+        ("folder.svg", "is a folder"),
+    ],
+)
+def test_models_calibrate_refuses_a_picture_it_cannot_write_before_it_loads_anything(
+    tmp_path: Path, name: str, complaint: str
+) -> None:
+    (tmp_path / "folder.svg").mkdir()
+    done = run("models", "calibrate", "--plot", str(tmp_path / name), "--target", str(tmp_path / "nowhere"))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("burstgate: --plot: ")
+    assert str((tmp_path / name).parent) in done.stderr
+    assert complaint in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "allowed"),
+    [("--draft-width", "1", "from 2 to 64"), ("--max-active-rows", "257", "from 1 to 256")],
+)
+def test_models_calibrate_refuses_a_setting_the_service_would_refuse(option: str, value: str, allowed: str) -> None:
+    done = run("models", "calibrate", option, value)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"burstgate: {option}={value}: must be a whole number {allowed}\n"
 
 
 def test_serve_refuses_an_address_that_is_taken_before_anything_starts() -> None:
