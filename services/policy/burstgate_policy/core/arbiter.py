@@ -221,16 +221,21 @@ class Arbiter:
         if fresh:
             self._guess(at, believed)
         if (fresh or before.judged_at > believed.judged_at) and before.because is not Because.PROMISED:
-            here, there = self._depth.gains(at, 1 << 16), self._depth.gains(left, 1 << 16)
-            alike = not here or not there or self._alike(max(here.values()), max(there.values()))
-            if alike and before.speculates != believed.speculates:
+            if before.speculates != believed.speculates and self._alike(at, left):
                 self._enter(believed, speculates=before.speculates)
                 believed.because = before.because
         return believed
 
-    def _alike(self, gain: float, other: float) -> bool:
+    def _alike(self, at: Regime, other: Regime) -> bool:
         """Whether costs make so little of a difference that two regimes are judged by the same text."""
-        return max(gain, other) <= (1.0 + self._config.alike_within) * min(gain, other)
+        depth = self._depth
+        here, there = depth.gains(at, 1 << 16), depth.gains(other, 1 << 16)
+        if not here or not there:
+            return True
+        # What ran in both tells more than promises: a table knows little of a regime that it does not hold.
+        ran = [k for k in here if k in there and depth.measured(at, k) and depth.measured(other, k)]
+        one, two = (max(gains[k] for k in ran or gains) for gains in (here, there))
+        return max(one, two) <= (1.0 + self._config.alike_within) * min(one, two)
 
     def _guess(self, at: Regime, believed: _Believed) -> None:
         """The mode of a regime that nothing was measured in: as told, or as costs and acceptance promise."""
