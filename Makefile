@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint stubs protos bench-quick bench-engine bench-policy chaos-policy redis-server clean
+.PHONY: help setup serve test lint stubs protos bench-quick bench-gate bench-engine bench-policy chaos-policy redis-server clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,9 @@ bench-engine: setup ## Measure the engine against mlx-lm and itself, alone and i
 
 redis-server: $(INSTALLED)
 	@PATH="$(BIN):$$PATH" command -v redis-server
+
+bench-gate: $(INSTALLED) ## Score the policy on simulated workloads against every fixed mode
+	@exec $(BIN)/python -m burstgate_bench.gate $(ARGS)
 
 bench-policy: $(INSTALLED) ## Measure what a decision of the policy service costs
 	@exec $(BIN)/python -m burstgate_bench.policy $(ARGS)
