@@ -105,17 +105,7 @@ class _Believed:
 class Arbiter:
     """The gate of one lane; lives as long as the lane, across requests and batch changes."""
 
-    __slots__ = (
-        "_at",
-        "_believed",
-        "_config",
-        "_depth",
-        "_held",
-        "_last",
-        "_skipped",
-        "_steps",
-        "_width",
-    )
+    __slots__ = ("_at", "_believed", "_config", "_depth", "_held", "_last", "_settling", "_steps", "_width")
 
     def __init__(self, depth: DepthController, config: GateConfig) -> None:
         self._depth = depth
@@ -126,7 +116,8 @@ class Arbiter:
         self._width = 1
         self._last: tuple[bool, int] | None = None
         """Whether the latest step speculated, and the bucket of its width."""
-        self._skipped = 0
+        self._settling = 0
+        """Steps still to be left out; below zero, steps to be judged before others may be left out."""
         self._held: bool | None = None
 
     @property
@@ -192,8 +183,6 @@ class Arbiter:
         believed.seen_at = self._steps
         settling = self._settles(mode.speculates, at)
         self._last = mode.speculates, at[0]
-        # Of two steps in a row at most one is left out, so that no flapping can stop the learning.
-        self._skipped = self._skipped + 1 if settling else 0
         if not mode.speculates:
             self._plain_step(at, believed)
         elif not step.excluded or mode is Mode.PINNED:
@@ -220,10 +209,10 @@ class Arbiter:
             believed = self._believed[at] = _Believed(True, Because.PROMISED, self._steps, 0)
         if fresh:
             self._guess(at, believed)
-        if (fresh or before.judged_at > believed.judged_at) and before.because is not Because.PROMISED:
-            if before.speculates != believed.speculates and self._alike(at, left):
-                self._enter(believed, speculates=before.speculates)
-                believed.because = before.because
+        learned = (fresh or before.judged_at > believed.judged_at) and before.because is not Because.PROMISED
+        if learned and before.speculates != believed.speculates and self._alike(at, left):
+            self._enter(believed, speculates=before.speculates)
+            believed.because = before.because
         return believed
 
     def _alike(self, at: Regime, other: Regime) -> bool:
@@ -260,8 +249,15 @@ class Arbiter:
             believed.wait_steps = config.first_probe_steps if doubtful else config.reprobe_steps * believed.backoff
 
     def _settles(self, speculates: bool, at: Regime) -> bool:
-        """Whether the next step only takes up what the change before it left behind."""
-        return self._last != (speculates, at[0]) and self._skipped < self._config.settle_steps
+        """Whether the next step only takes up what a change left behind."""
+        # As many steps are judged after as were left out, so that no flapping can stop the learning.
+        if self._settling == 0 and self._last != (speculates, at[0]):
+            self._settling = self._config.settle_steps
+        if self._settling > 0:
+            self._settling = self._settling - 1 or -self._config.settle_steps
+            return True
+        self._settling = min(self._settling + 1, 0)
+        return False
 
     def _round(self, at: Regime, believed: _Believed, step: StepRecord, *, settling: bool) -> None:
         config = self._config
