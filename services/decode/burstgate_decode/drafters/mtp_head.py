@@ -23,6 +23,7 @@ from burstgate_decode.models.arrays import as_int
 from burstgate_decode.models.errors import ModelError
 from burstgate_decode.models.fingerprint import fingerprint
 from burstgate_decode.models.ragged_cache import RaggedCache
+from burstgate_decode.models.table_rope import share_rope_tables
 from burstgate_decode.models.target import Split, Target, linear_shapes
 
 KIND = "mtp_head"
@@ -70,6 +71,8 @@ def load_mtp_head(path: Path, target: Target) -> Drafter:
         raise ModelError("DRAFTER_MISMATCH", f"drafter {path}: draft_token_ids do not index the target's vocabulary")
     table = split.embedding_table()[ids]
     block.set_dtype(table.dtype)
+    if mx.default_device() == mx.Device(mx.cpu):
+        share_rope_tables(block)
     mx.eval(block.parameters(), table, ids)
     return _MtpDrafter(path, block, split, table, ids)
 

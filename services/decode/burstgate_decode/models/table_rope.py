@@ -20,11 +20,20 @@ _MOST_POSITIONS = 16
 def use_table_ropes(model: nn.Module, vocab_size: int) -> bool:
     """Swaps in rotary embeddings with shared tables if the model then computes the same bits; whether it does."""
     before = _probe(model, vocab_size)
-    _swap_in(model)
+    share_rope_tables(model)
     if all(mx.array_equal(*pair).item() for pair in zip(before, _probe(model, vocab_size), strict=True)):
         return True
     _swap_out(model)
     return False
+
+
+def share_rope_tables(model: nn.Module) -> None:
+    """Swaps in rotary embeddings with shared tables, unchecked: for drafters, whose bits change no text."""
+    # Modules that rotate alike share one table.
+    tables: dict[tuple[int, bool, float, float], TableRope] = {}
+    for owner, rope in _ropes(model):
+        if type(rope) is nn.RoPE:
+            owner.rope = tables.setdefault((rope.dims, rope.traditional, rope.base, rope.scale), TableRope(rope))
 
 
 @contextmanager
@@ -35,7 +44,7 @@ def original_ropes(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         if swapped:
-            _swap_in(model)
+            share_rope_tables(model)
 
 
 def _probe(model: nn.Module, vocab_size: int) -> list[mx.array]:
@@ -45,14 +54,6 @@ def _probe(model: nn.Module, vocab_size: int) -> list[mx.array]:
     logits = [model(mx.array([piece]), cache=cache) for piece in pieces]
     mx.eval(logits)
     return logits
-
-
-def _swap_in(model: nn.Module) -> None:
-    # Modules that rotate alike share one table.
-    tables: dict[tuple[int, bool, float, float], TableRope] = {}
-    for owner, rope in _ropes(model):
-        if type(rope) is nn.RoPE:
-            owner.rope = tables.setdefault((rope.dims, rope.traditional, rope.base, rope.scale), TableRope(rope))
 
 
 def _swap_out(model: nn.Module) -> bool:
@@ -75,6 +76,8 @@ class TableRope(nn.Module):  # type: ignore[misc]
         self._original = original
         half = original.dims // 2
         self._frequencies = mx.exp(mx.arange(half, dtype=mx.float32) * -(mx.log(mx.array(original.base)) / half))
+        # Lazy arrays belong to the thread that made them, and a model may be loaded on another than it runs on.
+        mx.eval(self._frequencies)
         self._offset: int | mx.array | None = None
         self._count = 0
 
