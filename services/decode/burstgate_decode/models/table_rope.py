@@ -43,8 +43,8 @@ def original_ropes(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        if swapped:
-            share_rope_tables(model)
+        for owner, rope in swapped:
+            owner.rope = rope
 
 
 def _probe(model: nn.Module, vocab_size: int) -> list[mx.array]:
@@ -56,11 +56,11 @@ def _probe(model: nn.Module, vocab_size: int) -> list[mx.array]:
     return logits
 
 
-def _swap_out(model: nn.Module) -> bool:
+def _swap_out(model: nn.Module) -> "list[tuple[nn.Module, TableRope]]":
     swapped = [(owner, rope) for owner, rope in _ropes(model) if isinstance(rope, TableRope)]
     for owner, rope in swapped:
         owner.rope = rope.original
-    return bool(swapped)
+    return swapped
 
 
 def _ropes(model: nn.Module) -> list[tuple[nn.Module, nn.Module]]:
