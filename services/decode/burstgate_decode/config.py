@@ -48,8 +48,8 @@ class DecodeSettings(ServiceSettings):
     blas: Literal["auto", "openblas", "reference"] = "auto"
     """Matrix library under MLX on Linux CPUs."""
     exactness: Literal["guarded", "fast", "strict"] = "guarded"
-    """What happens when a verify is not bit-equal to one-row steps: close choices are decided again by a
-    one-row step (guarded), nothing (fast), or speculation is declined (strict)."""
+    """What happens when a verify, or a row of a batch, is not bit-equal to one-row steps: close choices are decided
+    again by a one-row step (guarded), nothing (fast), or speculation and batches are declined (strict)."""
     draft_width: int = pydantic.Field(default=8, ge=2, le=64)
     """Widest verify, in rows."""
     max_active_rows: int = pydantic.Field(default=8, ge=1, le=256)
