@@ -31,6 +31,8 @@ _log = structlog.get_logger(__name__)
 
 # Guess of how soon a place is free, sent to a caller that found none.
 _RETRY_AFTER_MS = 1000
+# MLX keeps freed buffers for arrays of their size. Lengths grow with every step, so most never fit again.
+_PASSES_PER_CLEARING = 512
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Engine:
         self._active: list[Row] = []
         # Rows whose prompts are still being read, the next to run first.
         self._prefilling: deque[Row] = deque()
+        self._passes = 0
         self._loaded = threading.Event()
         self._load_error: BaseException | None = None
         self._death: BaseException | None = None
@@ -178,6 +181,9 @@ class Engine:
     def _pass(self) -> None:
         """At most one chunk of one prompt, then one step of all decoding rows."""
         self._drop_ended()
+        self._passes += 1
+        if self._passes % _PASSES_PER_CLEARING == 0:
+            mx.clear_cache()
         disturbed = self._prefill_next()
         if self._batch.decoding:
             self._step(disturbed)
