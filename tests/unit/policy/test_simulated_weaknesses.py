@@ -123,7 +123,7 @@ def switches(lane: Driver) -> int:
 def test_s25_equal_modes_hardly_ever_change_places() -> None:
     """Equal modes under noise of a tenth that lasts for 16 steps changed places ten times in 20,000 steps.
 
-    Here they do so one to five times, by seed.
+    Here they do so once in most runs and three times at most.
     """
     counts = []
     for seed in range(6):
@@ -134,8 +134,8 @@ def test_s25_equal_modes_hardly_ever_change_places() -> None:
         )
         lane.run(20_000)
         counts.append(switches(lane))
-    assert statistics.fmean(counts) <= 3.0
-    assert max(counts) <= 6
+    assert statistics.fmean(counts) <= 2.0
+    assert max(counts) <= 3
 
 
 def test_s25_equal_modes_do_not_change_places_while_one_is_held() -> None:
