@@ -12,7 +12,7 @@ from burstgate_decode.engine.engine import Engine
 from burstgate_decode.engine.request import AnswerRequest, Completion, Delta, Event
 from burstgate_policy.core.types import Grant, Mode, Reason, Situation, StepRecord
 
-_ENDED_S = 60.0
+_ENDED_S = 120.0
 
 
 class RandomGrants:
