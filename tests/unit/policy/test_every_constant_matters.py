@@ -61,24 +61,31 @@ def equal_and_declined(config: CoreConfig) -> list[Ran]:
 
 
 def recovering(config: CoreConfig) -> list[Ran]:
-    """Rounds lose, and then win by a little."""
-    lane = Driver(Machine(kept=lambda _: 0), cap=2, config=free(config))
-    lane.run(1000)
-    lane.machine.kept = lambda n: int(n % 4 > 0)
-    return lane.run(4000)
+    """Rounds lose, and then win by more or less; what was seen before holds speculation up for a while."""
+    ran = []
+    for period in (4, 5, 8):
+        lane = Driver(Machine(kept=lambda _: 0), cap=2, config=free(config))
+        lane.run(1000)
+        lane.machine.kept = lambda n, period=period: int(n % period > 0)  # type: ignore[misc]
+        ran += lane.run(2000)
+    return ran
 
 
 def stalling(config: CoreConfig) -> list[Ran]:
-    """Rounds pay but for every third, which stalls."""
-    machine = Machine(round_ms=lambda _, k: PLAIN_MS, factor=lambda n, rounds: 10.0 if rounds and n % 3 == 0 else 1.0)
-    return Driver(machine, config=free(config)).run(2000)
+    """Rounds pay, but every third stalls."""
+    stalls = Machine(
+        round_ms=lambda _, k: 1.3 * PLAIN_MS,
+        kept=lambda _: 1,
+        factor=lambda n, rounds: 10.0 if rounds and n % 3 == 0 else 1.0,
+    )
+    return Driver(stalls, cap=2, config=free(config)).run(2000)
 
 
 def two_bad_rounds_after_each_change(config: CoreConfig) -> list[Ran]:
     """Each change of the batch width costs two rounds."""
     bad: set[int] = set()
     lane = Driver(
-        Machine(round_ms=lambda _, k: 1.7 * PLAIN_MS, kept=lambda n: int(n not in bad)), cap=2, config=free(config)
+        Machine(round_ms=lambda _, k: 1.85 * PLAIN_MS, kept=lambda n: int(n not in bad)), cap=2, config=free(config)
     )
     lane.machine.factor = lambda n, rounds: 6.0 if rounds and n in bad else 1.0
     for width in [2, 1] * 60:

@@ -26,7 +26,7 @@ class World:
     def __init__(self, make_step: MakeStep, costs: Sequence[CostCell] = (), memory_steps: int = 4096) -> None:
         self.make_step = make_step
         self.depth = DepthController(cap=CAP, costs=costs, config=CoreConfig().depth)
-        self.meter = RegretMeter(self.depth, cap=CAP, memory_steps=memory_steps)
+        self.meter = RegretMeter(self.depth, cap=CAP, memory_steps=memory_steps, stall_factor=2.0)
 
     def take(self, step: StepRecord) -> None:
         self.depth.observe(step)
@@ -115,6 +115,12 @@ def test_deciding_that_beats_every_single_mode_loses_negative_time(world: World)
     assert before.lost_ms > 0.0
     assert after.lost_ms < 0.0
     assert (after.share < 0.0, after.recent_share < 0.0) == (True, True)
+
+
+def test_the_lead_is_of_the_best_draft_width_over_plain() -> None:
+    assert Regret(recent_ms=(200.0, 180.0, 150.0, 170.0)).recent_lead == pytest.approx(0.15)
+    assert Regret(recent_ms=(200.0, 140.0, 150.0, 170.0)).recent_lead == pytest.approx(-0.05)
+    assert Regret(recent_ms=(200.0, 140.0)).recent_lead == Regret().recent_lead == 0.0
 
 
 def test_an_account_without_time_has_no_best_mode() -> None:

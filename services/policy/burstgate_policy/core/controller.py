@@ -73,8 +73,13 @@ class Lane:
         gate = config.gate
         self._gate: Gate = Arbiter(self._depth, gate) if isinstance(gate, GateConfig) else MtpGate(gate)
         self._ceiling = gate.regret_ceiling if isinstance(gate, GateConfig) else math.inf
-        memory_steps = gate.regret_memory_steps if isinstance(gate, GateConfig) else GateConfig().regret_memory_steps
-        self._meter = RegretMeter(self._depth, cap=max(self._cap, 1), memory_steps=memory_steps)
+        account = gate if isinstance(gate, GateConfig) else GateConfig()
+        self._meter = RegretMeter(
+            self._depth,
+            cap=max(self._cap, 1),
+            memory_steps=account.regret_memory_steps,
+            stall_factor=account.stall_factor,
+        )
         self._held_width: _HeldWidth | None = None
         self._campaign = policy.campaign
         self._burst = ProfiledBurst()
@@ -429,11 +434,16 @@ class Lane:
 
     def _mind_the_ceiling(self) -> None:
         """Holds the cheaper mode while too much was lost, and lets go when half of that is forgotten."""
-        regret = self._meter.view()
+        regret, before = self._meter.view(), self.regret
         if self._meter.steps >= _JUDGED_AFTER_STEPS:
-            holding = regret.recent_share > self._ceiling * (0.5 if self.regret.holding else 1.0)
+            holding = regret.recent_share > self._ceiling * (0.5 if before.holding else 1.0)
+            lead = regret.recent_lead
+            # Modes that cost about the same must not change places while one is held.
+            if holding and not (before.holding and abs(lead) < self._ceiling * 0.5):
+                self._gate.hold(speculates=lead > 0.0)
+            elif not holding and before.holding:
+                self._gate.hold(speculates=None)
             regret = replace(regret, holding=holding)
-            self._gate.hold(speculates=regret.recent_best > 1 if holding else None)
         self.regret = regret
 
     def _replay_profiled(self, step: StepRecord, now_s: float, *, speculates: bool) -> None:
