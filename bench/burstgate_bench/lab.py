@@ -146,6 +146,7 @@ def _close(loaded: list[Loaded]) -> None:
 _CHOICES = {
     ArmKind.CLASSIC: SpeculationChoice.OFF,
     ArmKind.FIXED: SpeculationChoice.ON,
+    ArmKind.STOPPING: SpeculationChoice.ON,
     ArmKind.AUTO: SpeculationChoice.AUTO,
     ArmKind.AUTO_AFTER_CHANGE: SpeculationChoice.AUTO,
 }

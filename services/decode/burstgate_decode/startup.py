@@ -17,6 +17,7 @@ from burstgate_decode.drafters.base import Drafter
 from burstgate_decode.drafters.loading import load_drafter
 from burstgate_decode.engine.engine import Pairing
 from burstgate_decode.engine.grants import GrantSource, StaticGrants
+from burstgate_decode.engine.stopping import Stopping
 from burstgate_decode.models.blas import BlasReport
 from burstgate_decode.models.calibration import measure_costs
 from burstgate_decode.models.default_pair import default_models_cache, prepare_default_pair
@@ -71,7 +72,8 @@ def load_everything(settings: DecodeSettings, blas: BlasReport) -> Loaded:
         grants, link, close = _open_lane(serving, settings, drafter)
         serving = replace(serving, link=link)
     margin = exactness.guard_margin if settings.exactness == "guarded" else 0.0
-    return Loaded(Pairing(target, drafter, width, margin, grants, reason, because), serving, close)
+    stopping = Stopping(costs, width) if settings.draft_stopping and drafter is not None else None
+    return Loaded(Pairing(target, drafter, width, margin, grants, reason, because, stopping), serving, close)
 
 
 def _references(settings: DecodeSettings) -> tuple[str, str | None]:

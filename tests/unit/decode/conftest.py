@@ -15,9 +15,10 @@ BLAS: BlasReport = install_blas()
 from burstgate_decode.drafters.base import Drafter  # noqa: E402
 from burstgate_decode.drafters.mtp_head import load_mtp_head  # noqa: E402
 from burstgate_decode.engine.request import AnswerRequest, Completion, Event, SamplingParams  # noqa: E402
-from burstgate_decode.engine.rounds import prefill_chunk  # noqa: E402
+from burstgate_decode.engine.rounds import StepResult, prefill_chunk  # noqa: E402
 from burstgate_decode.engine.row import Row, StepLabel, Ticket  # noqa: E402
 from burstgate_decode.engine.stepper import Stepper  # noqa: E402
+from burstgate_decode.engine.stopping import Stopping  # noqa: E402
 from burstgate_decode.models.default_pair import default_models_cache, prepare_default_pair  # noqa: E402
 from burstgate_decode.models.loading import load_target  # noqa: E402
 from burstgate_decode.models.row_padding import make_rows_exact  # noqa: E402
@@ -68,11 +69,12 @@ class Driven:
 
 
 class RowDriver:
-    """Steps rows of the default pair by hand."""
+    """Steps rows of the default pair by hand. Rounds run their full width unless `stopping` is set."""
 
     def __init__(self, pair: Pair) -> None:
         self.target = pair.target
         self.drafter = pair.drafter
+        self.stopping: Stopping | None = None
 
     def open(self, request: AnswerRequest, chunk_tokens: int = 512) -> Driven:
         events: list[Event] = []
@@ -82,10 +84,17 @@ class RowDriver:
             prefill_chunk(self.target, row, chunk_tokens)
         return Driven(row, events)
 
-    def step(self, driven: Driven, draft_width: int, guard_margin: float = 0.0, look_ahead: bool = False) -> None:
-        stepper = Stepper(self.target, self.drafter, guard_margin, WIDEST, clock_ms)
+    def step(
+        self,
+        driven: Driven,
+        draft_width: int,
+        guard_margin: float = 0.0,
+        look_ahead: bool = False,
+        reason: Reason = Reason.GATE_SPECULATIVE,
+    ) -> StepResult:
+        stepper = Stepper(self.target, self.drafter, guard_margin, WIDEST, clock_ms, self.stopping)
         mode = Mode.SPECULATIVE if draft_width > 1 else Mode.PLAIN
-        stepper.run(driven.row, StepLabel(mode, draft_width, Reason.REQUEST_ON, ""), lambda: look_ahead)
+        return stepper.run(driven.row, StepLabel(mode, draft_width, reason, ""), lambda: look_ahead)
 
     def run(self, request: AnswerRequest, width_of: Callable[[int], int]) -> Driven:
         """Generates an answer; `width_of(step)` is the width of each step."""

@@ -13,6 +13,8 @@ import mlx.core as mx
 # Picks one token a row from logits `[1, V']`, whose column i stands for target token `ids[i]` (None:
 # column i is token i), at an absolute position of the sequence. Returns token ids `[1]`, lazily.
 Pick: TypeAlias = Callable[[mx.array, mx.array | None, int], mx.array]
+# Asked after each draft, once `pick` has chosen it: whether to make another one.
+GoesOn: TypeAlias = Callable[[], bool]
 
 
 class DraftState(Protocol):
@@ -22,8 +24,11 @@ class DraftState(Protocol):
         """Takes committed positions: the target's `hidden [1, L, D]` and the tokens that followed them `[1, L]`."""
         ...
 
-    def draft(self, count: int, position: int, pick: Pick) -> mx.array:
-        """Drafts `count` tokens after the newest one, the first at absolute `position`. Returns `[count]`, lazily."""
+    def draft(self, count: int, position: int, pick: Pick, goes_on: GoesOn | None = None) -> mx.array:
+        """Drafts `count` tokens after the newest one, the first at absolute `position`. Returns `[count]`, lazily.
+
+        With `goes_on` it may return fewer, but at least 1. A drafter whose drafts cost nothing may ignore it.
+        """
         ...
 
 

@@ -15,7 +15,7 @@ from mlx_lm.models.cache import KVCache
 from mlx_lm.models.llama import ModelArgs, TransformerBlock
 from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt, ValidationError
 
-from burstgate_decode.drafters.base import Drafter, DraftState, Pick
+from burstgate_decode.drafters.base import Drafter, DraftState, GoesOn, Pick
 from burstgate_decode.models.arrays import as_int
 from burstgate_decode.models.errors import ModelError
 from burstgate_decode.models.fingerprint import fingerprint
@@ -128,7 +128,7 @@ class _MtpState:
             self._fold(self._waiting - 1)
             mx.async_eval(self._cache.state[:2])
 
-    def draft(self, count: int, position: int, pick: Pick) -> mx.array:
+    def draft(self, count: int, position: int, pick: Pick, goes_on: GoesOn | None = None) -> mx.array:
         output = self._fold(self._waiting)[:, -1:]
         drafter = self._drafter
         committed = self._cache.offset
@@ -137,8 +137,9 @@ class _MtpState:
             for depth in range(count):
                 token = pick(output[:, 0] @ drafter.table.T, drafter.ids, position + depth)
                 drafts.append(token)
-                if depth + 1 < count:
-                    output = drafter.block(drafter.embed(token[:, None]), output, self._cache)
+                if (goes_on is not None and not goes_on()) or depth + 1 == count:
+                    break
+                output = drafter.block(drafter.embed(token[:, None]), output, self._cache)
         finally:
             self._cache.trim(self._cache.offset - committed)
         return mx.concatenate(drafts)

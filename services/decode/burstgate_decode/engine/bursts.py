@@ -108,6 +108,7 @@ class _Account:
         self._emitted = 0
         self._proposed = 0
         self._rounds = 0
+        self._verify_rows = 0
         self._rows = 0
         self._accepted_by_position: list[int] = []
         self._draft_ms = 0.0
@@ -117,7 +118,8 @@ class _Account:
         self._rows += 1
         self._rounds += result.proposed > 0
         self._emitted += len(result.tokens)
-        self._proposed += result.proposed
+        self._proposed += result.proposed + result.dropped
+        self._verify_rows += result.draft_width if result.proposed else 0
         self._draft_ms += result.draft_ms
         self._verify_ms += result.verify_ms
         count_positions(self._accepted_by_position, result.accepted)
@@ -128,7 +130,8 @@ class _Account:
         follows = self._rows > 0 and self._rounds == (self._rows if grant.mode.speculates else 0)
         return StepRecord(
             mode=grant.mode,
-            draft_width=grant.draft_width,
+            # What the rounds ran, on average, where they stopped before the grant's width.
+            draft_width=-(-self._verify_rows // self._rounds) if follows and self._rounds else grant.draft_width,
             width=max(1, self._rows),
             depth_tokens=situation.depth_tokens,
             emitted=self._emitted,

@@ -22,6 +22,7 @@ from burstgate_decode.engine.request import AnswerRequest, Clock, Failure, Sink,
 from burstgate_decode.engine.rounds import prefill_chunk
 from burstgate_decode.engine.row import Row, StepLabel, Ticket
 from burstgate_decode.engine.stepper import Stepper
+from burstgate_decode.engine.stopping import Stopping
 from burstgate_decode.models.target import Target
 from burstgate_policy.core.types import Mode, Reason
 from burstgate_runtime.faults import Fault, FaultKind
@@ -47,6 +48,8 @@ class Pairing:
     """Why nothing speculates, without a drafter."""
     plain_because: str = ""
     """The same as a sentence."""
+    stopping: Stopping | None = None
+    """Ends rounds early; None runs them at their full width."""
 
 
 class EngineDiedError(Exception):
@@ -136,6 +139,7 @@ class Engine:
                 self._pairing.guard_margin,
                 self._pairing.draft_width,
                 self._clock,
+                self._pairing.stopping,
             )
             self._bursts = BurstRunner(self._pairing.grants, self._stepper, self._fail, self._clock)
             while self._admit():

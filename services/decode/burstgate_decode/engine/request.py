@@ -96,6 +96,13 @@ class SpeculationStats:
     rounds: int = 0
     plain_steps: int = 0
     proposed: int = 0
+    """Drafts verified."""
+    dropped: int = 0
+    """Drafts made and left out of the verify."""
+    saved: int = 0
+    """Drafts not made, of those that the rounds' widths allowed."""
+    stopped_early: int = 0
+    """Rounds whose verify had fewer rows than their widths allowed."""
     accepted: int = 0
     redecided: int = 0
     accepted_by_position: list[int] = field(default_factory=list)

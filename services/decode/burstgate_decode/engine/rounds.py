@@ -2,16 +2,19 @@
 
 A round drafts K - 1 tokens, verifies the newest token and the drafts in one forward, keeps the longest
 prefix of drafts that equals the target's own choices plus one target token, and rewinds the cache to what
-was kept. A round is a transaction: whatever is raised inside it, the cache ends equal to the committed
-tokens. K counts the rows of the verify.
+was kept. With a rule it may stop drafting earlier, or leave its last drafts unverified. A round is a
+transaction: whatever is raised inside it, the cache ends equal to the committed tokens. K counts the rows of
+the verify.
 """
 
 from dataclasses import dataclass
 
 import mlx.core as mx
 
+from burstgate_decode.engine.draft_watch import DraftWatch
 from burstgate_decode.engine.request import Clock
 from burstgate_decode.engine.row import Flight, Row
+from burstgate_decode.engine.stopping import StoppingRule
 from burstgate_decode.models.arrays import as_int, floats, ints
 from burstgate_decode.models.target import Target, cache_arrays, cache_length, rewind
 
@@ -23,7 +26,16 @@ class StepResult:
     tokens: list[int]
     drafted: list[bool]
     logits: mx.array
+    draft_width: int = 1
+    """Rows of the verify; 1 for a plain step."""
+    probabilities: tuple[float, ...] = ()
+    """The drafter's, of each draft; empty where it gives none."""
     proposed: int = 0
+    """Drafts verified."""
+    dropped: int = 0
+    """Drafts made and not verified."""
+    matched: int = 0
+    """Drafts from the first on that the target chose itself; its last choice speaks for the first one dropped."""
     accepted: int = 0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
@@ -60,8 +72,10 @@ def plain_step(target: Target, row: Row, look_ahead: bool, clock: Clock) -> Step
     return StepResult([token], [False], flight.choice.logits, verify_ms=clock() - start_ms)
 
 
-def draft_verify_round(target: Target, row: Row, draft_width: int, guard_margin: float, clock: Clock) -> StepResult:
-    """Runs one round of `draft_width` rows (2 or more).
+def draft_verify_round(
+    target: Target, row: Row, draft_width: int, guard_margin: float, clock: Clock, rule: StoppingRule | None = None
+) -> StepResult:
+    """Runs one round of `draft_width` rows (2 or more), or with a `rule` of as many as it finds worth it.
 
     A choice whose margin is not above `guard_margin` is not trusted: the round keeps what lies before it
     (perhaps nothing) and asks for a one-row step to decide that position.
@@ -73,7 +87,9 @@ def draft_verify_round(target: Target, row: Row, draft_width: int, guard_margin:
     committed = cache_length(row.cache)
     kept = 0
     try:
-        drafts = row.draft.draft(draft_width - 1, position, row.chooser.pick)
+        watch = DraftWatch(row.chooser.pick, rule)
+        made = row.draft.draft(draft_width - 1, position, watch.pick, watch.goes_on)
+        drafts = made[: watch.worth_verifying(made.shape[0])]
         mx.async_eval(drafts)
         step = target.forward(mx.concatenate([mx.array(row.tokens[-1:]), drafts])[None], row.cache)
         history = mx.concatenate([mx.array(row.tokens), drafts]) if row.chooser.reads_history else None
@@ -82,7 +98,9 @@ def draft_verify_round(target: Target, row: Row, draft_width: int, guard_margin:
         drafted_ms = clock()
         chosen = ints(choice.tokens)
         verified_ms = clock()
-        accepted = _matching_prefix(ints(drafts), chosen)
+        matched = _matching_prefix(ints(made), chosen)
+        accepted = min(matched, drafts.shape[0])
+        probabilities = watch.probabilities()
         kept = _trusted(choice.margins, guard_margin, accepted + 1)
         tokens = chosen[:kept]
         if kept and step.hidden is not None:
@@ -93,7 +111,11 @@ def draft_verify_round(target: Target, row: Row, draft_width: int, guard_margin:
         tokens,
         [place < accepted for place in range(kept)],
         choice.logits,
-        proposed=draft_width - 1,
+        draft_width=drafts.shape[0] + 1,
+        probabilities=tuple(probabilities),
+        proposed=drafts.shape[0],
+        dropped=made.shape[0] - drafts.shape[0],
+        matched=matched,
         accepted=min(accepted, kept),
         draft_ms=drafted_ms - start_ms,
         verify_ms=verified_ms - drafted_ms,
@@ -114,7 +136,7 @@ def _issue(target: Target, row: Row, newest: mx.array, position: int, in_flight:
 
 def _matching_prefix(drafts: list[int], chosen: list[int]) -> int:
     count = 0
-    while count < len(drafts) and drafts[count] == chosen[count]:
+    while count < min(len(drafts), len(chosen)) and drafts[count] == chosen[count]:
         count += 1
     return count
 

@@ -12,21 +12,33 @@ from burstgate_decode.engine.request import Clock, SpeculationChoice, TokenLogpr
 from burstgate_decode.engine.rounds import StepResult, draft_verify_round, plain_step
 from burstgate_decode.engine.row import Row, StepLabel
 from burstgate_decode.engine.sampling import logprobs_of
+from burstgate_decode.engine.stopping import RoundOutcome, RoundPlan, Stopping
 from burstgate_decode.models.target import Target
+from burstgate_policy.core.types import Reason
+
+# What these rounds measure is a draft width, whose acceptance must not depend on which drafts looked promising.
+_MEASURES_WIDTH = frozenset({Reason.PROFILING_SPECULATIVE, Reason.RECHALLENGE})
 
 
 class Stepper:
     """Steps rows of one pairing."""
 
     def __init__(
-        self, target: Target, drafter: Drafter | None, guard_margin: float, draft_width: int, clock: Clock
+        self,
+        target: Target,
+        drafter: Drafter | None,
+        guard_margin: float,
+        draft_width: int,
+        clock: Clock,
+        stopping: Stopping | None = None,
     ) -> None:
-        """`draft_width`: the widest verify; 1 without a drafter."""
+        """`draft_width`: the widest verify; 1 without a drafter. Without `stopping` every round runs its full width."""
         self._target = target
         self._drafter = drafter
         self._guard_margin = guard_margin
         self._draft_width = draft_width
         self._clock = clock
+        self._stopping = stopping
 
     def draft_width_of(self, row: Row) -> int:
         """Widest verify the row may take part in now: its own cap, its budget and the context's end."""
@@ -44,11 +56,10 @@ class Stepper:
         """
         width = min(label.draft_width, self.draft_width_of(row)) if label.mode.speculates else 1
         if width > 1 and row.flight is None and not row.redecide:
-            result = draft_verify_round(self._target, row, width, self._guard_margin, self._clock)
+            result = self._round(row, width, label)
             self._count_round(row, width, result)
         else:
             row.redecide = False
-            width = 1
             look_ahead = row.remaining > 1 and not label.mode.speculates and next_is_plain()
             result = plain_step(self._target, row, look_ahead, self._clock)
             row.stats.plain_steps += 1
@@ -59,8 +70,29 @@ class Stepper:
             result.tokens,
             result.drafted,
             logprobs,
-            StepLabel(label.mode, width, label.reason, label.explanation),
+            StepLabel(label.mode, result.draft_width, label.reason, label.explanation),
         )
+        return result
+
+    def _round(self, row: Row, width: int, label: StepLabel) -> StepResult:
+        start_ms = self._clock()
+        depth_tokens, sampled = len(row.tokens), (not row.chooser.greedy,)
+        plan = RoundPlan(width)
+        planned = self._stopping is not None and not _fixes_width(row, label)
+        if self._stopping is not None and planned:
+            plan = self._stopping.plan(width, depth_tokens, sampled)
+        result = draft_verify_round(self._target, row, plan.draft_width, self._guard_margin, self._clock, plan.rule)
+        if self._stopping is not None:
+            outcome = RoundOutcome(
+                draft_width=result.draft_width,
+                sampled=sampled,
+                probabilities=(result.probabilities,),
+                matched=(result.matched,),
+                emitted=len(result.tokens),
+                wall_ms=self._clock() - start_ms,
+                depth_tokens=depth_tokens,
+            )
+            self._stopping.learn(outcome, plan if planned else None)
         return result
 
     def _count_round(self, row: Row, width: int, result: StepResult) -> None:
@@ -69,9 +101,20 @@ class Stepper:
         stats.rounds += 1
         stats.redecided += result.redecided
         stats.proposed += result.proposed
+        stats.dropped += result.dropped
         stats.accepted += result.accepted
+        stats.stopped_early += result.draft_width < width
+        stats.saved += width - 1 - result.proposed - result.dropped
         count_positions(stats.accepted_by_position, result.accepted)
-        stats.rounds_by_draft_width[width] = stats.rounds_by_draft_width.get(width, 0) + 1
+        ran = result.draft_width
+        stats.rounds_by_draft_width[ran] = stats.rounds_by_draft_width.get(ran, 0) + 1
+
+
+def _fixes_width(row: Row, label: StepLabel) -> bool:
+    """Whether the round must run exactly the width it was given."""
+    return label.reason in _MEASURES_WIDTH or (
+        row.request.speculation is SpeculationChoice.ON and row.request.max_draft_width > 0
+    )
 
 
 def count_positions(counts: list[int], accepted: int) -> None:
