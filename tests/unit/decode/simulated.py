@@ -77,7 +77,7 @@ def play(
     """Runs a text under the rule. `wait_ms`: what it costs a round to decide. Wall times scatter by `noise`."""
     rng = random.Random(11)
     for one in text:
-        plan = stopping.plan(width, DEPTH, [False])
+        plan = stopping.plan(width, width, DEPTH, [False])
         made = plan.draft_width - 1
         verified = made
         if plan.rule is not None:

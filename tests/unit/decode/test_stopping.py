@@ -152,7 +152,7 @@ def test_no_round_is_wider_than_it_may_be() -> None:
     "cells", [[], [cell for cell in table() if cell.draft_width > 1]], ids=["none", "no plain step"]
 )
 def test_without_costs_to_price_a_round_it_runs_its_full_width(cells: list[CostCell]) -> None:
-    plan = Stopping(cells, WIDEST).plan(5, DEPTH, [False])
+    plan = Stopping(cells, WIDEST).plan(5, WIDEST, DEPTH, [False])
     assert (plan.draft_width, plan.rule) == (5, None)
 
 
@@ -170,7 +170,7 @@ def test_rounds_that_were_not_planned_teach_acceptance_and_no_price() -> None:
     taught, untaught = Stopping(table(), WIDEST), Stopping(table(), WIDEST)
     for _ in range(40):
         taught.learn(OUTCOME, None)
-    rules = [stopping.plan(WIDEST, DEPTH, [False]).rule for stopping in (taught, untaught)]
+    rules = [stopping.plan(4, WIDEST, DEPTH, [False]).rule for stopping in (taught, untaught)]
     assert rules[0] is not None
     assert rules[1] is not None
     assert not rules[0].goes_on([0.5])
@@ -180,9 +180,9 @@ def test_rounds_that_were_not_planned_teach_acceptance_and_no_price() -> None:
 
 def test_a_round_that_no_clock_measured_teaches_no_cost() -> None:
     stopping = Stopping(table(), WIDEST)
-    plan = stopping.plan(WIDEST, DEPTH, [False])
+    plan = stopping.plan(4, WIDEST, DEPTH, [False])
     stopping.learn(replace(OUTCOME, wall_ms=0.0), plan)
-    following = stopping.plan(WIDEST, DEPTH, [False]).rule
+    following = stopping.plan(4, WIDEST, DEPTH, [False]).rule
     assert following is not None
     assert following._price_ms == VERIFY_MS[1]
 
@@ -190,8 +190,8 @@ def test_a_round_that_no_clock_measured_teaches_no_cost() -> None:
 def test_a_drafter_without_probabilities_is_learned_from_all_the_same() -> None:
     stopping = Stopping(table(), WIDEST)
     for _ in range(20):
-        plan = stopping.plan(WIDEST, DEPTH, [False])
+        plan = stopping.plan(4, WIDEST, DEPTH, [False])
         stopping.learn(RoundOutcome(8, [False], [[]], [7], 8, 95.0, DEPTH), plan)
-    following = stopping.plan(WIDEST, DEPTH, [False]).rule
+    following = stopping.plan(4, WIDEST, DEPTH, [False]).rule
     assert following is not None
     assert following._price_ms < 30.0

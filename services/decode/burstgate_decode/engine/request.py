@@ -100,9 +100,9 @@ class SpeculationStats:
     dropped: int = 0
     """Drafts made and left out of the verify."""
     saved: int = 0
-    """Drafts not made, of those that the rounds' widths allowed."""
+    """Drafts that rounds with a rule did not make, of those that they might have made."""
     stopped_early: int = 0
-    """Rounds whose verify had fewer rows than their widths allowed."""
+    """Rounds in which a rule made the verify narrower than it might have been."""
     accepted: int = 0
     redecided: int = 0
     accepted_by_position: list[int] = field(default_factory=list)

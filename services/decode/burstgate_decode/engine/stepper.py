@@ -57,7 +57,6 @@ class Stepper:
         width = min(label.draft_width, self.draft_width_of(row)) if label.mode.speculates else 1
         if width > 1 and row.flight is None and not row.redecide:
             result = self._round(row, width, label)
-            self._count_round(row, width, result)
         else:
             row.redecide = False
             look_ahead = row.remaining > 1 and not label.mode.speculates and next_is_plain()
@@ -75,12 +74,17 @@ class Stepper:
         return result
 
     def _round(self, row: Row, width: int, label: StepLabel) -> StepResult:
+        """A round of `width` rows, or of as many as the rule finds worth it.
+
+        The rule is not bound by the granted width, which fits the text of the last rounds: only by what the row
+        may take part in.
+        """
         start_ms = self._clock()
         depth_tokens, sampled = len(row.tokens), (not row.chooser.greedy,)
         plan = RoundPlan(width)
         planned = self._stopping is not None and not _fixes_width(row, label)
         if self._stopping is not None and planned:
-            plan = self._stopping.plan(width, depth_tokens, sampled)
+            plan = self._stopping.plan(width, self.draft_width_of(row), depth_tokens, sampled)
         result = draft_verify_round(self._target, row, plan.draft_width, self._guard_margin, self._clock, plan.rule)
         if self._stopping is not None:
             outcome = RoundOutcome(
@@ -93,9 +97,10 @@ class Stepper:
                 depth_tokens=depth_tokens,
             )
             self._stopping.learn(outcome, plan if planned else None)
+        self._count_round(row, plan.draft_width, result)
         return result
 
-    def _count_round(self, row: Row, width: int, result: StepResult) -> None:
+    def _count_round(self, row: Row, allowed: int, result: StepResult) -> None:
         stats = row.stats
         row.redecide = result.redecided
         stats.rounds += 1
@@ -103,8 +108,8 @@ class Stepper:
         stats.proposed += result.proposed
         stats.dropped += result.dropped
         stats.accepted += result.accepted
-        stats.stopped_early += result.draft_width < width
-        stats.saved += width - 1 - result.proposed - result.dropped
+        stats.stopped_early += result.draft_width < allowed
+        stats.saved += allowed - 1 - result.proposed - result.dropped
         count_positions(stats.accepted_by_position, result.accepted)
         ran = result.draft_width
         stats.rounds_by_draft_width[ran] = stats.rounds_by_draft_width.get(ran, 0) + 1

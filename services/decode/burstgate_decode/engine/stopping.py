@@ -140,17 +140,18 @@ class Stopping:
         self._tokens = config.price_prior_tokens if plain_ms else 0.0
         self._spent_ms = plain_ms * self._tokens
 
-    def plan(self, draft_width: int, depth_tokens: int, sampled: Sequence[bool]) -> RoundPlan:
-        """The next round of some rows, of at most `draft_width` verify rows each."""
-        costs_ms = self._costs_ms(draft_width, depth_tokens, len(sampled))
+    def plan(self, draft_width: int, widest: int, depth_tokens: int, sampled: Sequence[bool]) -> RoundPlan:
+        """The next round of some rows: `draft_width` verify rows each, or with a rule at most `widest`."""
+        costs_ms = self._costs_ms(widest, depth_tokens, len(sampled))
         if not costs_ms or not self._tokens:
             return RoundPlan(draft_width)
         if not self._worth.watches_next():
             if self._worth.resting:
                 return RoundPlan(draft_width)
-            return RoundPlan(min(self._last_width, draft_width), compares=True)
+            return RoundPlan(min(self._last_width, widest), compares=True)
         price_ms = self._spent_ms / self._tokens
-        return RoundPlan(draft_width, StoppingRule(self._calibration, costs_ms, self._draft_step_ms, price_ms, sampled))
+        rule = StoppingRule(self._calibration, costs_ms, self._draft_step_ms, price_ms, sampled)
+        return RoundPlan(widest, rule)
 
     def learn(self, outcome: RoundOutcome, plan: RoundPlan | None) -> None:
         """Takes a round and the plan it followed; None if its width was not this one's to plan."""
