@@ -10,7 +10,7 @@ _ANSWERS = prometheus_client.Counter("burstgate_decode_answers", "Finished answe
 _STEPS = prometheus_client.Counter("burstgate_decode_steps", "Steps of finished answers.", ["kind"])
 _STOPPED = prometheus_client.Counter(
     "burstgate_decode_stopped_rounds",
-    "Rounds of finished answers that verified fewer rows than their width, because more would not have paid.",
+    "Rounds of finished answers that stopped before the widest verify they could have run.",
 )
 _SAVED_DRAFTS = prometheus_client.Counter(
     "burstgate_decode_saved_drafts", "Drafts that rounds of finished answers did not make because they stopped early."
