@@ -178,6 +178,21 @@ def test_rounds_that_were_not_planned_teach_acceptance_and_no_price() -> None:
     assert rules[0]._price_ms == rules[1]._price_ms == VERIFY_MS[1]
 
 
+def test_a_stall_does_not_make_tokens_dear() -> None:
+    prices = []
+    for stall in (1.0, 100.0):
+        stopping = Stopping(table(), WIDEST)
+        for number in range(30):
+            plan = stopping.plan(4, WIDEST, DEPTH, [False])
+            stopping.learn(
+                replace(OUTCOME, matched=[7], emitted=8, wall_ms=98.0 * (stall if number == 25 else 1.0)), plan
+            )
+        following = stopping.plan(4, WIDEST, DEPTH, [False]).rule
+        assert following is not None
+        prices.append(following._price_ms)
+    assert prices[1] < 1.15 * prices[0]
+
+
 def test_a_round_that_no_clock_measured_teaches_no_cost() -> None:
     stopping = Stopping(table(), WIDEST)
     plan = stopping.plan(4, WIDEST, DEPTH, [False])

@@ -6,15 +6,18 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
-from tests.unit.decode.conftest import WIDEST, RowDriver
+from tests.unit.decode.conftest import WIDEST, RowDriver, clock_ms
 
+from burstgate_decode.engine.bursts import BurstRunner
 from burstgate_decode.engine.draft_watch import probability_of
-from burstgate_decode.engine.request import AnswerRequest, SamplingParams, SpeculationChoice
+from burstgate_decode.engine.request import AnswerRequest, Delta, SamplingParams, SpeculationChoice
 from burstgate_decode.engine.rounds import draft_verify_round
+from burstgate_decode.engine.row import Row
+from burstgate_decode.engine.stepper import Stepper
 from burstgate_decode.engine.stopping import Stopping, StoppingRule
 from burstgate_decode.models.arrays import floats
 from burstgate_decode.models.target import cache_length
-from burstgate_policy.core.types import CostCell, Reason
+from burstgate_policy.core.types import CostCell, Grant, Mode, Reason, Situation, StepRecord
 
 Ask = Callable[..., AnswerRequest]
 
@@ -107,7 +110,7 @@ def test_a_delta_says_how_wide_its_verify_was(stops: RowDriver, ask: Ask) -> Non
     driven = stops.open(ask("Explain how rivers form."))
     while not driven.row.finished:
         result = stops.step(driven, WIDEST)
-        deltas = [event for event in driven.events if hasattr(event, "draft_width")]
+        deltas = [event for event in driven.events if isinstance(event, Delta)]
         assert deltas[-1].draft_width == result.draft_width
     assert len({delta.draft_width for delta in deltas}) > 1
 
@@ -132,6 +135,51 @@ def test_a_request_that_fixes_a_width_gets_it_and_one_that_does_not_stops_early(
     assert len(widths[1]) > 1
     assert len(widths[2]) > 1
     assert max(widths[2]) <= 6
+
+
+class _Recorder:
+    """Grants rounds of one width and keeps what they measured."""
+
+    def __init__(self, draft_width: int) -> None:
+        self.steps: list[StepRecord] = []
+        self._draft_width = draft_width
+
+    def prefetch(self, situation: Situation) -> None:
+        """Nothing to prepare."""
+
+    def upcoming(self, wait_ms: float) -> Grant | None:
+        return None
+
+    def next(self, situation: Situation) -> Grant:
+        return Grant(Mode.SPECULATIVE, self._draft_width, 8, Reason.GATE_SPECULATIVE, "granted")
+
+    def report(self, step: StepRecord) -> None:
+        self.steps.append(step)
+
+    def idle(self) -> None:
+        """Nothing to hand over."""
+
+
+def test_the_record_of_a_step_has_the_width_that_ran_and_every_draft_that_was_made(stops: RowDriver, ask: Ask) -> None:
+    driven = stops.open(ask("Explain how rivers form.", max_tokens=60))
+    recorder = _Recorder(4)
+
+    def raised(_row: Row, error: Exception) -> None:
+        raise error
+
+    stepper = Stepper(stops.target, stops.drafter, 0.0, WIDEST, clock_ms, stops.stopping)
+    runner = BurstRunner(recorder, stepper, raised, clock_ms)
+    while not driven.row.finished:
+        runner.step([driven.row])
+    deltas = [event for event in driven.events if isinstance(event, Delta)]
+    assert [step.draft_width for step in recorder.steps] == [delta.draft_width for delta in deltas]
+    assert [step.emitted for step in recorder.steps] == [len(delta.token_ids) for delta in deltas]
+    rounds = [step for step in recorder.steps if step.draft_width > 1]
+    stats = driven.row.stats
+    assert sum(step.proposed for step in rounds) == stats.proposed + stats.dropped
+    assert all(len(step.accepted_by_position) <= step.draft_width - 1 <= step.proposed for step in rounds)
+    # The granted width bounds no round that decides for itself.
+    assert {step.draft_width for step in rounds} - {2, 3, 4}
 
 
 def test_the_probability_is_that_of_the_picked_token_under_the_drafters_softmax() -> None:

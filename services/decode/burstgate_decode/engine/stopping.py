@@ -30,6 +30,8 @@ class StoppingConfig:
     price follows the text."""
     price_prior_tokens: float = 4.0
     """Tokens at the price of a plain step that stand behind the first rounds."""
+    stall_clip: float = 2.0
+    """A round counts in the price for at most this many times its expected cost: one stall must not decide."""
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
     worth: WorthConfig = field(default_factory=WorthConfig)
 
@@ -165,20 +167,21 @@ class Stopping:
         self._round_costs.observe(_record(outcome, dropped_ms))
         if plan is None or not costs_ms:
             return
-        decay = self._config.price_decay
-        self._spent_ms = self._spent_ms * decay + outcome.wall_ms
-        self._tokens = self._tokens * decay + outcome.emitted
+        config, expected_ms = self._config, costs_ms[verified] + dropped_ms
+        self._spent_ms *= config.price_decay
+        self._spent_ms += min(outcome.wall_ms, config.stall_clip * expected_ms)
+        self._tokens = self._tokens * config.price_decay + outcome.emitted
         if plan.rule is not None:
             self._last_width = outcome.draft_width
             self._worth.ran_watched(
                 outcome.wall_ms,
-                costs_ms[verified] + dropped_ms,
+                expected_ms,
                 outcome.emitted,
                 costs_ms[: plan.draft_width],
                 self._fixed_tokens(outcome, plan.draft_width - 1),
             )
         elif plan.compares:
-            self._worth.ran_whole(outcome.wall_ms, costs_ms[verified])
+            self._worth.ran_whole(outcome.wall_ms, expected_ms)
 
     def _costs_ms(self, draft_width: int, depth_tokens: int, rows: int) -> list[float]:
         """Cost of a round by drafts; element 0 only makes the index speak. Empty while a width has no cost."""
