@@ -138,14 +138,14 @@ class Stopping:
         self._draft_width = draft_width
         self._draft_step_ms = _draft_step_ms(cells)
         self._last_width = 2
-        plain_ms = min((cell.verify_ms for cell in cells if cell.draft_width == 1), default=0.0)
-        self._tokens = config.price_prior_tokens if plain_ms else 0.0
-        self._spent_ms = plain_ms * self._tokens
+        # No verify costs less than a plain step, and the least of several is not one that was stalled.
+        self._spent_ms = min((cell.verify_ms for cell in cells), default=0.0) * config.price_prior_tokens
+        self._tokens = config.price_prior_tokens
 
     def plan(self, draft_width: int, widest: int, depth_tokens: int, sampled: Sequence[bool]) -> RoundPlan:
         """The next round of some rows: `draft_width` verify rows each, or with a rule at most `widest`."""
         costs_ms = self._costs_ms(widest, depth_tokens, len(sampled))
-        if not costs_ms or not self._tokens:
+        if not costs_ms:
             return RoundPlan(draft_width)
         if not self._worth.watches_next():
             if self._worth.resting:
