@@ -136,7 +136,7 @@ class Stopping:
         self._round_costs = RoundCosts(cap=draft_width, costs=cells, config=DepthConfig())
         self._worth = StoppingWorth(config.worth)
         self._draft_width = draft_width
-        self._draft_step_ms = _draft_step_ms(cells)
+        self._draft_share = _draft_share(cells)
         self._last_width = 2
         # No verify costs less than a plain step, and the least of several is not one that was stalled.
         self._spent_ms = min((cell.verify_ms for cell in cells), default=0.0) * config.price_prior_tokens
@@ -144,7 +144,7 @@ class Stopping:
 
     def plan(self, draft_width: int, widest: int, depth_tokens: int, sampled: Sequence[bool]) -> RoundPlan:
         """The next round of some rows: `draft_width` verify rows each, or with a rule at most `widest`."""
-        costs_ms = self._costs_ms(widest, depth_tokens, len(sampled))
+        costs_ms = self._costs_ms(depth_tokens, len(sampled))
         if not costs_ms:
             return RoundPlan(draft_width)
         if not self._worth.watches_next():
@@ -152,7 +152,8 @@ class Stopping:
                 return RoundPlan(draft_width)
             return RoundPlan(min(self._last_width, widest), compares=True)
         price_ms = self._spent_ms / self._tokens
-        rule = StoppingRule(self._calibration, costs_ms, self._draft_step_ms, price_ms, sampled)
+        draft_step_ms = self._draft_share * costs_ms[-1]
+        rule = StoppingRule(self._calibration, costs_ms[:widest], draft_step_ms, price_ms, sampled)
         return RoundPlan(widest, rule)
 
     def learn(self, outcome: RoundOutcome, plan: RoundPlan | None) -> None:
@@ -162,8 +163,8 @@ class Stopping:
         if not outcome.wall_ms > 0.0:
             return
         verified = outcome.draft_width - 1
-        dropped_ms = (outcome.drafts - verified) * self._draft_step_ms
-        costs_ms = self._costs_ms(self._draft_width, outcome.depth_tokens, len(outcome.sampled))
+        costs_ms = self._costs_ms(outcome.depth_tokens, len(outcome.sampled))
+        dropped_ms = (outcome.drafts - verified) * self._draft_share * costs_ms[-1] if costs_ms else 0.0
         self._round_costs.observe(_record(outcome, dropped_ms))
         if plan is None or not costs_ms:
             return
@@ -183,12 +184,12 @@ class Stopping:
         elif plan.compares:
             self._worth.ran_whole(outcome.wall_ms, expected_ms)
 
-    def _costs_ms(self, draft_width: int, depth_tokens: int, rows: int) -> list[float]:
+    def _costs_ms(self, depth_tokens: int, rows: int) -> list[float]:
         """Cost of a round by drafts; element 0 only makes the index speak. Empty while a width has no cost."""
-        by_width = self._round_costs.estimates_ms(rows, depth_tokens, draft_width)
-        if len(by_width) < draft_width - 1:
+        by_width = self._round_costs.estimates_ms(rows, depth_tokens, self._draft_width)
+        if len(by_width) < self._draft_width - 1:
             return []
-        return [0.0, *(by_width[width] for width in range(2, draft_width + 1))]
+        return [0.0, *(by_width[width] for width in range(2, self._draft_width + 1))]
 
     def _fixed_tokens(self, outcome: RoundOutcome, drafts: int) -> list[float]:
         """What rounds of 0 to `drafts` drafts would have delivered over all rows."""
@@ -224,10 +225,13 @@ def _record(outcome: RoundOutcome, dropped_ms: float) -> StepRecord:
     )
 
 
-def _draft_step_ms(cells: Sequence[CostCell]) -> float:
-    """One more draft, from the table's narrowest and widest rounds."""
-    drafted = sorted((cell.draft_width, cell.draft_ms) for cell in cells if cell.draft_width > 1)
-    if len(drafted) < 2:
-        return drafted[0][1] / (drafted[0][0] - 1) if drafted else 0.0
-    (few, few_ms), (many, many_ms) = drafted[0], drafted[-1]
-    return max(0.0, (many_ms - few_ms) / (many - few))
+def _draft_share(cells: Sequence[CostCell]) -> float:
+    """What one more draft costs, as a share of the table's widest round: the share holds on a machine that got busy."""
+    drafted = sorted((cell for cell in cells if cell.draft_width > 1), key=lambda cell: cell.draft_width)
+    if not drafted:
+        return 0.0
+    few, many = drafted[0], drafted[-1]
+    # The first draft also catches up with what was committed, so one draft is the difference that more make.
+    more = many.draft_width - few.draft_width
+    step_ms = (many.draft_ms - few.draft_ms) / more if more else many.draft_ms / (many.draft_width - 1)
+    return max(0.0, step_ms / (many.verify_ms + many.draft_ms))
