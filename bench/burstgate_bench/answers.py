@@ -10,6 +10,16 @@ class TooShortError(Exception):
 
 
 @dataclass(frozen=True)
+class Step:
+    """One delivery after the first."""
+
+    draft_width: int
+    tokens: int
+    ms: float
+    """Since the delivery before."""
+
+
+@dataclass(frozen=True)
 class Answer:
     """What one generation gave and how fast it came."""
 
@@ -24,6 +34,8 @@ class Answer:
     plain_steps: int = 0
     bursts: dict[str, int] = field(default_factory=dict)
     """Bursts by mode and reason."""
+    steps: tuple[Step, ...] = ()
+    """After the first delivery; empty for arms outside the engine."""
 
     @property
     def tokens_per_second(self) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from burstgate import PolicyClient, Verdict
-from burstgate_bench.answers import Answer
+from burstgate_bench.answers import Answer, Step
 from burstgate_bench.arms import Arm, ArmKind
 from burstgate_bench.baseline import Baseline
 from burstgate_bench.command import NothingToMeasureError
@@ -157,6 +157,7 @@ class _Collector:
 
     def __init__(self) -> None:
         self._tokens: list[int] = []
+        self._steps: list[Step] = []
         self._first_delivery_tokens = 0
         self._first_ms = 0.0
         self._last_ms = 0.0
@@ -165,10 +166,13 @@ class _Collector:
 
     def take(self, event: Event) -> None:
         match event:
-            case Delta(token_ids=ids):
-                self._last_ms = clock_ms()
-                if not self._tokens:
-                    self._first_ms, self._first_delivery_tokens = self._last_ms, len(ids)
+            case Delta(token_ids=ids, draft_width=draft_width):
+                now_ms = clock_ms()
+                if self._tokens:
+                    self._steps.append(Step(draft_width, len(ids), now_ms - self._last_ms))
+                else:
+                    self._first_ms, self._first_delivery_tokens = now_ms, len(ids)
+                self._last_ms = now_ms
                 self._tokens.extend(ids)
             case Completion() | Failure():
                 self._end = event
@@ -187,6 +191,7 @@ class _Collector:
                     accepted=stats.accepted,
                     plain_steps=stats.plain_steps,
                     bursts={f"{mode.name} {reason.name}": count for (mode, reason), count in stats.bursts.items()},
+                    steps=tuple(self._steps),
                 )
             case Failure(error=error):
                 raise error

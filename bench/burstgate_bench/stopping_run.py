@@ -11,6 +11,7 @@ from burstgate_bench.answers import Answer, Cell, summarize
 from burstgate_bench.arms import Arm, ArmKind, abba
 from burstgate_bench.lab import Lab
 from burstgate_bench.prompts import MIXED, STANDARD
+from burstgate_bench.quiet import quiet_costs_ms, quiet_rate
 
 STOPPING = Arm(ArmKind.STOPPING)
 MIX = "mix"
@@ -39,6 +40,22 @@ class StoppingResult:
             }
             for arm, by_place in self.answers.items()
         }
+
+    @property
+    def quiet_rates(self) -> dict[Arm, dict[str, float]]:
+        """Tokens per second by arm and kind as on a quiet machine."""
+        everybody = {
+            arm: [answer for each in by_place.values() for answer in each] for arm, by_place in self.answers.items()
+        }
+        rates: dict[Arm, dict[str, float]] = {}
+        for arm, by_place in self.answers.items():
+            others = [answer for other, answers in everybody.items() if other != arm for answer in answers]
+            costs_ms = quiet_costs_ms(everybody[arm], others)
+            rates[arm] = {
+                **{case.kind: quiet_rate(by_place[place], costs_ms) for place, case in enumerate(STANDARD)},
+                MIX: quiet_rate(everybody[arm], costs_ms),
+            }
+        return rates
 
 
 def run_stopping(lab: Lab, tokens: int, blocks: int, say: Callable[[str], None]) -> StoppingResult:
