@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint stubs protos bench-quick bench-policy chaos-policy redis-server clean
+.PHONY: help setup serve test lint stubs protos bench-quick bench-gate bench-engine bench-policy chaos-policy redis-server clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -42,8 +42,14 @@ protos: $(INSTALLED) ## Generate the stubs from protos/
 bench-quick: setup ## Measure speculation against plain decoding in a few minutes
 	@exec $(BIN)/python -m burstgate_bench.quick $(ARGS)
 
+bench-engine: setup ## Measure the engine against mlx-lm and itself, alone and in batches
+	@exec $(BIN)/python -m burstgate_bench.engine $(ARGS)
+
 redis-server: $(INSTALLED)
 	@PATH="$(BIN):$$PATH" command -v redis-server
+
+bench-gate: $(INSTALLED) ## Score the policy on simulated workloads against every fixed mode
+	@exec $(BIN)/python -m burstgate_bench.gate $(ARGS)
 
 bench-policy: $(INSTALLED) ## Measure what a decision of the policy service costs
 	@exec $(BIN)/python -m burstgate_bench.policy $(ARGS)

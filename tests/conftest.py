@@ -42,7 +42,7 @@ import pytest
 import redis
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from burstgate.policy.v1 import policy_pb2, policy_pb2_grpc
+from burstgate.policy.v1 import admin_pb2, admin_pb2_grpc, policy_pb2, policy_pb2_grpc
 from burstgate_decode.models.blas import install_blas
 
 # The tools that came with this environment are found whether or not it was activated.
@@ -300,6 +300,7 @@ class PolicyLane:
         accepted: int = 3,
     ) -> None:
         self.stub: Any = policy_pb2_grpc.PolicyServiceStub(channel)  # type: ignore[no-untyped-call]
+        self._admin: Any = admin_pb2_grpc.PolicyAdminServiceStub(channel)  # type: ignore[no-untyped-call]
         self._round_ms = round_ms
         self._accepted = accepted
         self._sequence = 0
@@ -349,12 +350,13 @@ class PolicyLane:
 
     def settle(self) -> policy_pb2.BurstGrant:
         """Runs bursts until the pairing is no longer profiled."""
-        profiling = {policy_pb2.GRANT_REASON_PROFILING_PLAIN, policy_pb2.GRANT_REASON_PROFILING_SPECULATIVE}
-        for _ in range(100):
+        which = admin_pb2.GetVerdictRequest(key_hash=self.snapshot.key_hash)
+        for _ in range(200):
             grant = self.burst()
-            if grant.reason not in profiling:
+            state = self._admin.GetVerdict(which, timeout=10).verdict.snapshot.state
+            if state != policy_pb2.POLICY_STATE_PROFILING:
                 return grant
-        raise AssertionError("a hundred bursts settled nothing")
+        raise AssertionError("two hundred bursts settled nothing")
 
     def _step(self, grant: policy_pb2.BurstGrant) -> policy_pb2.StepRecord:
         step = policy_pb2.StepRecord(mode=grant.mode, draft_width=grant.draft_width, width=1, depth_tokens=64)

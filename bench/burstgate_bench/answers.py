@@ -34,6 +34,8 @@ class Answer:
     plain_steps: int = 0
     bursts: dict[str, int] = field(default_factory=dict)
     """Bursts by mode and reason."""
+    deliveries: tuple[tuple[float, int], ...] = ()
+    """When tokens came, in milliseconds, and how many, where it was noted."""
     steps: tuple[Step, ...] = ()
     """After the first delivery; empty for arms outside the engine."""
 
@@ -48,6 +50,20 @@ class Answer:
         if timed < 1 or not self.decode_ms > 0.0:
             raise TooShortError(f"an answer of {len(self.tokens)} tokens is too short to time")
         return timed * 1e3 / self.decode_ms
+
+
+def shared_tokens_per_second(answers: Sequence[Answer]) -> float:
+    """Tokens of all answers over the time during which every one of them was being written.
+
+    That is from the last first delivery to the first last one; before and after, the batch is narrower. Raises
+    `TooShortError`.
+    """
+    start = max(answer.deliveries[0][0] for answer in answers)
+    end = min(answer.deliveries[-1][0] for answer in answers)
+    tokens = sum(count for answer in answers for at, count in answer.deliveries if start < at <= end)
+    if tokens < len(answers) or not end > start:
+        raise TooShortError(f"{len(answers)} answers were written together for too short a time")
+    return tokens * 1e3 / (end - start)
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,22 @@ the engine decodes: both would be slow.
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import mlx.core as mx
-from mlx_lm.generate import generation_stream, stream_generate
+from mlx_lm.generate import BatchGenerator, generation_stream, stream_generate
 
 from burstgate_bench.answers import Answer
 from burstgate_bench.divergence import Doubt
 from burstgate_decode.engine.request import Clock
 from burstgate_decode.models.arrays import as_float
+from burstgate_decode.models.batch_cache import cache_arrays
 from burstgate_decode.models.blas import BlasReport
 from burstgate_decode.models.row_padding import make_rows_exact
-from burstgate_decode.models.target import Target, cache_arrays, linear_shapes
+from burstgate_decode.models.table_rope import original_ropes
+from burstgate_decode.models.target import Target, linear_shapes
+
+_Result = TypeVar("_Result")
 
 # As the engine's own prompt chunks.
 _CHUNK_TOKENS = 512
@@ -39,11 +43,25 @@ class Baseline:
 
     def mlx_lm(self, prompt: Sequence[int], max_tokens: int) -> Answer:
         """A greedy answer of `mlx_lm.stream_generate`."""
-        return self._thread.submit(self._stream, prompt, max_tokens).result()
+        return self._thread.submit(self._original, self._stream, prompt, max_tokens).result()
 
     def mlx_lm_unpadded(self, prompt: Sequence[int], max_tokens: int) -> Answer:
         """The same without row padding, as mlx-lm would run on this BLAS by itself. Its tokens may differ."""
-        return self._thread.submit(self._without_padding, self._stream, prompt, max_tokens).result()
+        answer: Answer = self._thread.submit(
+            self._original, self._without_padding, self._stream, prompt, max_tokens
+        ).result()
+        return answer
+
+    def mlx_lm_batch(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[Answer]:
+        """Greedy answers of mlx-lm's `BatchGenerator`, all of exactly `max_tokens`."""
+        return self._thread.submit(self._original, self._batch, prompts, max_tokens).result()
+
+    def mlx_lm_batch_unpadded(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[Answer]:
+        """The same without row padding. Its tokens may differ."""
+        answers: list[Answer] = self._thread.submit(
+            self._original, self._without_padding, self._batch, prompts, max_tokens
+        ).result()
+        return answers
 
     def doubt(self, tokens: Sequence[int], expected: int | None, other: int | None) -> Doubt:
         """How sure the target is of what follows `tokens`."""
@@ -64,7 +82,29 @@ class Baseline:
         mx.synchronize(generation_stream)
         return Answer(tuple(tokens), 1, times_ms[-1] - times_ms[0], plain_steps=len(tokens))
 
-    def _without_padding(self, run: Callable[[Sequence[int], int], Answer], *args: Any) -> Answer:
+    def _batch(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[Answer]:
+        generator = BatchGenerator(self._target.model, max_tokens=max_tokens)
+        tokens: dict[int, list[int]] = {uid: [] for uid in generator.insert([list(prompt) for prompt in prompts])}
+        times_ms: dict[int, list[float]] = {uid: [] for uid in tokens}
+        while any(len(row) < max_tokens for row in tokens.values()):
+            _, responses = generator.next()
+            now = self._clock()
+            for response in responses:
+                tokens[response.uid].append(int(response.token))
+                times_ms[response.uid].append(now)
+        generator.close()
+        mx.synchronize(generation_stream)
+        return [
+            Answer(tuple(row), 1, times[-1] - times[0], plain_steps=len(row), deliveries=tuple((at, 1) for at in times))
+            for row, times in zip(tokens.values(), times_ms.values(), strict=True)
+        ]
+
+    def _original(self, run: Callable[..., _Result], *args: Any) -> _Result:
+        """Runs it on the model as mlx-lm loads it."""
+        with original_ropes(self._target.model):
+            return run(*args)
+
+    def _without_padding(self, run: Callable[..., _Result], *args: Any) -> _Result:
         if self._padding is None:
             self._padding = make_rows_exact(self._blas, linear_shapes(self._target.model), self._widest)
         self._blas.set_row_padding({}, 1)

@@ -8,6 +8,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from burstgate import PolicyClient, Verdict
@@ -16,6 +17,7 @@ from burstgate_bench.arms import Arm, ArmKind
 from burstgate_bench.baseline import Baseline
 from burstgate_bench.command import NothingToMeasureError
 from burstgate_bench.divergence import Divergence, first_difference, token_at
+from burstgate_bench.grpc_host import served
 from burstgate_bench.policy_process import policy_process
 from burstgate_bench.prompts import PromptCase
 from burstgate_decode.config import DecodeSettings
@@ -31,9 +33,12 @@ from burstgate_runtime.settings import load_settings
 class Lab:
     """One loaded pairing. Methods block until what they ask for is done."""
 
-    def __init__(self, engine: Engine, serving: Serving, policy: PolicyClient, baseline: Baseline) -> None:
+    def __init__(
+        self, engine: Engine, serving: Serving, policy: PolicyClient, baseline: Baseline, settings: DecodeSettings
+    ) -> None:
         self.serving = serving
         self.baseline = baseline
+        self._settings = settings
         self._engine = engine
         self._policy = policy
 
@@ -60,12 +65,21 @@ class Lab:
             case _:
                 return self.run_together([(arm, prompt)], max_tokens)[0]
 
-    def run_together(self, work: Sequence[tuple[Arm, tuple[int, ...]]], max_tokens: int) -> list[Answer]:
+    def run_together(
+        self, work: Sequence[tuple[Arm, tuple[int, ...]]], max_tokens: int, *, ignore_eos: bool = False
+    ) -> list[Answer]:
         """Answers of the engine's own arms, all submitted at once; each ends where its context does."""
-        requests = [self._request(place, arm, prompt, max_tokens) for place, (arm, prompt) in enumerate(work)]
+        requests = [
+            replace(self._request(place, arm, prompt, max_tokens), ignore_eos=ignore_eos)
+            for place, (arm, prompt) in enumerate(work)
+        ]
         collectors = [_Collector() for _ in requests]
         self._engine.submit(list(zip(requests, (collector.take for collector in collectors), strict=True)))
         return [collector.answer() for collector in collectors]
+
+    def served(self) -> contextlib.AbstractContextManager[str]:
+        """Serves the engine over gRPC for the length of the block; gives the address."""
+        return served(self._engine, self.serving, self._settings)
 
     def verdict(self) -> Verdict:
         """What the policy service holds for this pairing."""
@@ -135,7 +149,7 @@ def open_lab(blas: BlasReport, **settings: Any) -> Iterator[Lab]:
         baseline = Baseline(serving.target, serving.blas, serving.draft_width, clock_ms)
         stack.callback(baseline.close)
         policy = stack.enter_context(PolicyClient(address))
-        yield Lab(engine, serving, policy, baseline)
+        yield Lab(engine, serving, policy, baseline, chosen)
 
 
 def _close(loaded: list[Loaded]) -> None:
@@ -157,10 +171,8 @@ class _Collector:
 
     def __init__(self) -> None:
         self._tokens: list[int] = []
+        self._deliveries: list[tuple[float, int]] = []
         self._steps: list[Step] = []
-        self._first_delivery_tokens = 0
-        self._first_ms = 0.0
-        self._last_ms = 0.0
         self._end: Completion | Failure | None = None
         self._ended = threading.Event()
 
@@ -168,11 +180,9 @@ class _Collector:
         match event:
             case Delta(token_ids=ids, draft_width=draft_width):
                 now_ms = clock_ms()
-                if self._tokens:
-                    self._steps.append(Step(draft_width, len(ids), now_ms - self._last_ms))
-                else:
-                    self._first_ms, self._first_delivery_tokens = now_ms, len(ids)
-                self._last_ms = now_ms
+                if self._deliveries:
+                    self._steps.append(Step(draft_width, len(ids), now_ms - self._deliveries[-1][0]))
+                self._deliveries.append((now_ms, len(ids)))
                 self._tokens.extend(ids)
             case Completion() | Failure():
                 self._end = event
@@ -184,13 +194,14 @@ class _Collector:
             case Completion(speculation=stats):
                 return Answer(
                     tokens=tuple(self._tokens),
-                    first_delivery_tokens=self._first_delivery_tokens,
-                    decode_ms=self._last_ms - self._first_ms,
+                    first_delivery_tokens=self._deliveries[0][1],
+                    decode_ms=self._deliveries[-1][0] - self._deliveries[0][0],
                     rounds=stats.rounds,
                     proposed=stats.proposed,
                     accepted=stats.accepted,
                     plain_steps=stats.plain_steps,
                     bursts={f"{mode.name} {reason.name}": count for (mode, reason), count in stats.bursts.items()},
+                    deliveries=tuple(self._deliveries),
                     steps=tuple(self._steps),
                 )
             case Failure(error=error):

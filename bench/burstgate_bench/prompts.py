@@ -6,8 +6,9 @@ kind so that an even sample meets many of them.
 Knows no tokeniser: a case says what to encode, not how.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ STANDARD: tuple[PromptCase, ...] = (
         " that describes its argument, its result and the error it raises for a negative n.",
     ),
     *_ask("prose", "Explain in a few paragraphs how rivers shape the landscapes they flow through."),
+)
+
+_COUNTING = _ask(
+    "enumeration",
+    *(f"Count from {first} to {first + 200}. Write one number per line and nothing else." for first in range(1, 9)),
 )
 
 _LISTS = _ask(
@@ -167,6 +173,10 @@ _NEAR_LIMIT = (
 
 # The standard kinds and one of each other kind of conversation: answered in turn, a text that changes kind.
 MIXED: tuple[PromptCase, ...] = (*STANDARD, *(kind[3] for kind in (_LISTS, _CODE, _PROSE, _LANGUAGES, _CHATS)))
+BY_KIND: Mapping[str, tuple[PromptCase, ...]] = MappingProxyType(
+    {"enumeration": _COUNTING, "code": _CODE, "prose": _PROSE}
+)
+"""At least eight of each kind that speed is reported by, of different lengths where the kind allows."""
 
 EQUALITY: tuple[PromptCase, ...] = (
     *_LISTS,

@@ -86,7 +86,7 @@ def health(status: int) -> serving.Health:
 
 def verdict(message: admin_pb2.VerdictView) -> verdicts.Verdict:
     """Reads one verdict."""
-    return _verdict(message.snapshot, tuple(_lane(lane) for lane in message.lanes))
+    return _verdict(message.snapshot, tuple(_lane(lane) for lane in message.lanes), _regret(message))
 
 
 def verdict_change(message: admin_pb2.WatchVerdictsResponse) -> verdicts.VerdictChange:
@@ -126,11 +126,13 @@ def replay(message: admin_pb2.ReplayTraceResponse) -> verdicts.Replay:
             )
             for step in message.steps
         ),
-        verdict=_verdict(message.snapshot, ()),
+        verdict=_verdict(message.snapshot, (), None),
     )
 
 
-def _verdict(snapshot: policy_pb2.PolicySnapshot, lanes: tuple[verdicts.Lane, ...]) -> verdicts.Verdict:
+def _verdict(
+    snapshot: policy_pb2.PolicySnapshot, lanes: tuple[verdicts.Lane, ...], regret: verdicts.Regret | None
+) -> verdicts.Verdict:
     return _mirror(
         verdicts.Verdict,
         snapshot,
@@ -140,6 +142,7 @@ def _verdict(snapshot: policy_pb2.PolicySnapshot, lanes: tuple[verdicts.Lane, ..
         evidence=_mirror(verdicts.Evidence, snapshot.evidence) if snapshot.HasField("evidence") else None,
         pin=_mirror(verdicts.Pin, snapshot.pin) if snapshot.HasField("pin") else None,
         lanes=lanes,
+        regret=regret,
     )
 
 
@@ -197,7 +200,12 @@ def _lane(message: admin_pb2.LaneView) -> verdicts.Lane:
         verdicts.Lane,
         message,
         last_grant=_grant(message.last_grant) if message.HasField("last_grant") else None,
+        regret=_regret(message),
     )
+
+
+def _regret(message: admin_pb2.VerdictView | admin_pb2.LaneView) -> verdicts.Regret | None:
+    return _mirror(verdicts.Regret, message.regret) if message.HasField("regret") else None
 
 
 def _grant(message: policy_pb2.BurstGrant) -> verdicts.Grant:

@@ -62,6 +62,28 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class Regret:
+    """What deciding has cost: the time that ran beside that of the best single mode in hindsight."""
+
+    actual_ms: float
+    """Of the steps that could be priced."""
+    best_ms: float
+    """What the best single mode would have taken for the same tokens, as far as that can be told."""
+    best_draft_width: int
+    """That mode: 1 is plain decoding, from 2 on a draft width for everything."""
+    lost_ms: float
+    """Negative if deciding was faster than every single mode."""
+    share: float
+    """Of the time that ran."""
+    recent_share: float
+    """As share, of the recent time of open lanes; 0 without such time."""
+    recent_best_draft_width: int
+    """As best_draft_width, of the recent time; 0 without such time."""
+    holding: bool
+    """Whether so much was lost recently that nothing is explored, on one lane of a pairing at least."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lane:
     """What one batch loop of one decode instance is doing."""
 
@@ -76,6 +98,8 @@ class Lane:
     grants: int
     steps: int
     dropped_steps: int
+    regret: Regret | None
+    """None before a step was priced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +172,8 @@ class Verdict:
     explanation: str
     """One sentence: why the state is what it is."""
     lanes: tuple[Lane, ...]
+    regret: Regret | None
+    """Of all lanes together, those that are gone included; None before a step was priced."""
     evidence: Evidence | None
     """None before the first round and while forced."""
     version: int
@@ -198,6 +224,8 @@ class Situation:
     """Whether every active row may speculate."""
     max_draft_width: int = 0
     """0 means the lane's."""
+    steps_in_flight: int = 0
+    """Steps of the running burst that were not reported yet."""
 
 
 @dataclass(frozen=True, slots=True)

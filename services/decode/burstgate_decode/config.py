@@ -61,7 +61,7 @@ class DecodeSettings(ServiceSettings):
     """Answers that may wait; one more is refused with RESOURCE_EXHAUSTED."""
     default_max_tokens: int = pydantic.Field(default=512, ge=1, le=1_000_000)
     """max_tokens of a request that names none."""
-    prefill_chunk_tokens: int = pydantic.Field(default=512, ge=16, le=65536)
+    prefill_chunk_tokens: int = pydantic.Field(default=128, ge=16, le=65536)
     """Prompt tokens run between two steps of the running answers."""
     policy_deadline_ms: float = pydantic.Field(default=5.0, gt=0, le=1000, allow_inf_nan=False)
     """How long a grant is waited for."""

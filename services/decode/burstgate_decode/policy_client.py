@@ -148,7 +148,8 @@ class PolicyGrants:
         self._upcoming = None
         if self._question is None:
             # Nothing waits for this one until it is needed, so that a busy machine has a whole step to answer.
-            self._question = self._ask(situation, self._config.ahead_deadline_ms)
+            ahead = replace(situation, steps_in_flight=1)
+            self._question = self._ask(ahead, self._config.ahead_deadline_ms)
 
     def upcoming(self, wait_ms: float) -> Grant | None:
         """The prefetched grant, if it has come."""

@@ -17,12 +17,16 @@ from burstgate_decode.drafters.base import Drafter
 from burstgate_decode.drafters.loading import load_drafter
 from burstgate_decode.engine.engine import Pairing
 from burstgate_decode.engine.grants import GrantSource, StaticGrants
+from burstgate_decode.engine.stepper import GuardMargins
 from burstgate_decode.engine.stopping import Stopping
 from burstgate_decode.models.blas import BlasReport
-from burstgate_decode.models.calibration import measure_costs
+from burstgate_decode.models.calibration import CalibrationBench
+from burstgate_decode.models.calibration_plan import make_plan
+from burstgate_decode.models.cost_files import CostFiles, CostKey
+from burstgate_decode.models.cost_table import Costs, measure_costs, obtain_costs
 from burstgate_decode.models.default_pair import default_models_cache, prepare_default_pair
-from burstgate_decode.models.exactness import Exactness, exact_without_verify, probe_exactness
-from burstgate_decode.models.hardware import detect_hardware
+from burstgate_decode.models.exactness import Exactness, probe_exactness
+from burstgate_decode.models.hardware import Hardware, detect_hardware
 from burstgate_decode.models.loading import load_target
 from burstgate_decode.models.row_padding import make_rows_exact, verify_active
 from burstgate_decode.models.target import Target, linear_shapes
@@ -31,6 +35,9 @@ from burstgate_decode.serving import LinkState, Serving
 from burstgate_policy.core.types import CostCell, LaneCapabilities, PolicyKey, Reason
 
 _log = structlog.get_logger(__name__)
+
+# Rows that small products may be padded to, when no verify asks for more: a batch has as many.
+_LEAST_PADDED_ROWS = 8
 
 
 def clock_ms() -> float:
@@ -47,8 +54,45 @@ class Loaded:
     close: Callable[[], None]
 
 
+@dataclass(frozen=True)
+class LoadedModels:
+    """The models of a pairing, and how they may be used together."""
+
+    target: Target
+    drafter: Drafter | None
+    because: str
+    """Why there is no drafter, as the end of a sentence; empty with one."""
+    reason: Reason
+    draft_width: int
+    """Rows of the widest verify; 1 without a drafter."""
+    blas: BlasReport
+    exactness: Exactness
+    hardware: Hardware
+    mlx_version: str
+
+
 def load_everything(settings: DecodeSettings, blas: BlasReport) -> Loaded:
     """Loads and measures. Raises `ModelError` when the target or drafter cannot be served."""
+    models = load_models(settings, blas)
+    target, drafter, width = models.target, models.drafter, models.draft_width
+    costs = cost_table(settings, models).table
+    serving = _serving(models, costs)
+    if drafter is None:
+        grants: GrantSource = StaticGrants(_capabilities(serving, settings), costs, width)
+        close: Callable[[], None] = _nothing
+    else:
+        grants, link, close = _open_lane(serving, settings, policy_key(models, drafter))
+        serving = replace(serving, link=link)
+    margins = GuardMargins()
+    if settings.exactness == "guarded":
+        margins = GuardMargins(verify=models.exactness.guard_margin, batch=models.exactness.batch_margin)
+    stopping = Stopping(costs, width) if settings.draft_stopping and drafter is not None else None
+    pairing = Pairing(target, drafter, width, margins, grants, models.reason, models.because, stopping)
+    return Loaded(pairing, serving, close)
+
+
+def load_models(settings: DecodeSettings, blas: BlasReport) -> LoadedModels:
+    """Loads target and drafter and makes verifies exact. Raises `ModelError`."""
     blas = verify_active(blas)
     target_ref, drafter_ref = _references(settings)
     target = load_target(target_ref)
@@ -56,24 +100,51 @@ def load_everything(settings: DecodeSettings, blas: BlasReport) -> Loaded:
     drafter = load_drafter(drafter_ref, target) if drafter_ref is not None else None
     because, reason = ("" if drafter is not None else "the server has no drafter"), Reason.NO_DRAFTER
     width = min(settings.draft_width, drafter.max_draft_width) if drafter is not None else 1
-    exactness = _secure_exactness(target, drafter, blas, width) if drafter is not None else exact_without_verify()
+    exactness = _secure_exactness(target, drafter, blas, width, settings.max_active_rows)
     _log.info("exactness_probed", bit_equal=exactness.bit_equal, finding=exactness.explanation)
+    if settings.exactness == "strict" and exactness.batch_margin > 0.0:
+        target = replace(target, shares_forwards=False)
+        _log.warning("batching_declined", why=exactness.explanation)
     if drafter is not None and not exactness.bit_equal and settings.exactness == "strict":
         drafter, width, reason = None, 1, Reason.INEXACT
         because = f"strict exactness declines it: {exactness.explanation}"
         _log.warning("speculation_declined", why=because)
-    costs = measure_costs(target, drafter, width, clock_ms)
-    _log.info("costs_measured", step_ms={cell.draft_width: round(cell.verify_ms, 1) for cell in costs})
-    serving = _serving(target, drafter, because, width, blas, exactness, costs)
-    if drafter is None:
-        grants: GrantSource = StaticGrants(_capabilities(serving, settings), costs, width)
-        close: Callable[[], None] = _nothing
-    else:
-        grants, link, close = _open_lane(serving, settings, drafter)
-        serving = replace(serving, link=link)
-    margin = exactness.guard_margin if settings.exactness == "guarded" else 0.0
-    stopping = Stopping(costs, width) if settings.draft_stopping and drafter is not None else None
-    return Loaded(Pairing(target, drafter, width, margin, grants, reason, because, stopping), serving, close)
+    hardware, mlx_version = detect_hardware(), importlib.metadata.version("mlx")
+    return LoadedModels(target, drafter, because, reason, width, blas, exactness, hardware, mlx_version)
+
+
+def cost_table(settings: DecodeSettings, models: LoadedModels, *, fresh: bool = False) -> Costs:
+    """What steps of the pairing cost here. `fresh` measures it whatever is stored."""
+    bench = CalibrationBench(models.target, models.drafter, clock_ms)
+    plan = make_plan(
+        models.draft_width, settings.max_active_rows, models.target.context_length, fillable=bench.fillable
+    )
+    if models.drafter is None:
+        return measure_costs(plan, bench.run, clock_ms)
+    cache = settings.cache_dir or default_models_cache(os.environ).parent
+    key = CostKey(
+        policy_key(models, models.drafter),
+        max_width=settings.max_active_rows,
+        shares_forwards=models.target.shares_forwards,
+        blas_threads=models.blas.threads(),
+    )
+    return obtain_costs(plan, bench.run, clock_ms, CostFiles(cache / "costs"), key, fresh=fresh)
+
+
+def policy_key(models: LoadedModels, drafter: Drafter) -> PolicyKey:
+    """What the pairing's verdict is kept under."""
+    return PolicyKey(
+        target=models.target.name,
+        drafter=drafter.name,
+        hardware=models.hardware.label,
+        draft_width=models.draft_width,
+        target_fingerprint=models.target.fingerprint,
+        drafter_fingerprint=drafter.fingerprint,
+        dtype=models.target.dtype,
+        backend=models.hardware.backend,
+        blas=models.blas.name,
+        mlx_version=models.mlx_version,
+    )
 
 
 def _references(settings: DecodeSettings) -> tuple[str, str | None]:
@@ -85,58 +156,42 @@ def _references(settings: DecodeSettings) -> tuple[str, str | None]:
     return str(pair.target), str(pair.drafter) if settings.drafter is None else drafter
 
 
-def _secure_exactness(target: Target, drafter: Drafter, blas: BlasReport, draft_width: int) -> Exactness:
+def _secure_exactness(
+    target: Target, drafter: Drafter | None, blas: BlasReport, draft_width: int, rows: int
+) -> Exactness:
     """Probes exactness, after padding small products so that a row does not depend on its neighbours."""
     if blas.active:
-        table = make_rows_exact(blas, linear_shapes(target.model), draft_width)
+        widest = max(draft_width, _LEAST_PADDED_ROWS)
+        table = make_rows_exact(blas, linear_shapes(target.model), widest)
         # Drafting need not be exact: what it proposes is verified.
-        table |= {shape: 1 for shape in drafter.product_shapes if shape not in table}
-        blas.set_row_padding(table, draft_width)
+        free = drafter.product_shapes if drafter is not None else []
+        table |= {shape: 1 for shape in free if shape not in table}
+        blas.set_row_padding(table, widest)
         _log.info("rows_padded", products={f"{n}x{k}": rows for (n, k), rows in table.items()})
-    return probe_exactness(target, draft_width)
+    return probe_exactness(target, draft_width, rows)
 
 
-def _serving(
-    target: Target,
-    drafter: Drafter | None,
-    no_drafter_because: str,
-    draft_width: int,
-    blas: BlasReport,
-    exactness: Exactness,
-    costs: tuple[CostCell, ...],
-) -> Serving:
+def _serving(models: LoadedModels, costs: tuple[CostCell, ...]) -> Serving:
     return Serving(
-        target=target,
-        drafter=drafter,
-        no_drafter_because=no_drafter_because,
-        draft_width=draft_width,
-        hardware=detect_hardware(),
-        blas=blas,
-        mlx_version=importlib.metadata.version("mlx"),
-        exactness=exactness,
+        target=models.target,
+        drafter=models.drafter,
+        no_drafter_because=models.because,
+        draft_width=models.draft_width,
+        hardware=models.hardware,
+        blas=models.blas,
+        mlx_version=models.mlx_version,
+        exactness=models.exactness,
         costs=costs,
         link=_no_link,
     )
 
 
 def _open_lane(
-    serving: Serving, settings: DecodeSettings, drafter: Drafter
+    serving: Serving, settings: DecodeSettings, key: PolicyKey
 ) -> tuple[GrantSource, Callable[[], LinkState | None], Callable[[], None]]:
     capabilities = _capabilities(serving, settings)
     if settings.policy_address is None:
         return StaticGrants(capabilities, serving.costs, serving.draft_width), _no_link, _nothing
-    key = PolicyKey(
-        target=serving.target.name,
-        drafter=drafter.name,
-        hardware=serving.hardware.label,
-        draft_width=serving.draft_width,
-        target_fingerprint=serving.target.fingerprint,
-        drafter_fingerprint=drafter.fingerprint,
-        dtype=serving.target.dtype,
-        backend=serving.hardware.backend,
-        blas=serving.blas.name,
-        mlx_version=serving.mlx_version,
-    )
     grants = PolicyGrants(
         settings.policy_address.target,
         key,

@@ -231,6 +231,7 @@ class PolicyAdminServicer(admin_pb2_grpc.PolicyAdminServiceServicer):
         return admin_pb2.VerdictView(
             snapshot=convert.snapshot_to_proto(snapshot),
             lanes=[convert.lane_to_proto(entry, fresh_ms=fresh_ms) for entry in entries],
+            regret=convert.regret_to_proto(self._lanes.account(snapshot.key_hash).regret),
         )
 
     async def _pause(self, wait_s: float) -> None:

@@ -20,7 +20,15 @@ from burstgate_runtime.faults import Fault, Violation, invalid
 from burstgate_runtime.settings import SettingsError, load_settings
 
 # What a replay may be asked to change: whatever the decision core is made of.
-REPLAY_SETTINGS = ("mtp_force", "mtp_adaptive", "gate_reprobe_tokens", "gate_refresh_tokens", "entry_pin_tokens")
+REPLAY_SETTINGS = (
+    "mtp_force",
+    "mtp_adaptive",
+    "gate_reprobe_steps",
+    "gate_refresh_steps",
+    "gate_regret_ceiling",
+    "gate_objective",
+    "entry_pin_tokens",
+)
 
 
 def check_key_hash(key_hash: str) -> None:

@@ -4,12 +4,12 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pydantic
 from redis.connection import parse_url
 
-from burstgate_policy.core.config import CoreConfig
+from burstgate_policy.core.config import CoreConfig, DepthConfig
 from burstgate_policy.core.gate_config import GateConfig
 from burstgate_runtime.listen import parse_listen
 from burstgate_runtime.settings import ListenAddress, ServiceSettings, SettingsError
@@ -58,10 +58,16 @@ class PolicySettings(ServiceSettings):
     """Forces speculation on or off for every pairing: nothing is profiled, read or stored."""
     mtp_adaptive: bool = True
     """Off: nothing is profiled; the static gate alone decides."""
-    gate_reprobe_tokens: int = pydantic.Field(default=GateConfig().reprobe_tokens, ge=1, le=1_000_000_000)
-    """Plain tokens between two measurements of speculation."""
-    gate_refresh_tokens: int = pydantic.Field(default=GateConfig().refresh_tokens, ge=1, le=1_000_000_000)
-    """Speculative tokens between two measurements of plain decoding."""
+    gate_reprobe_steps: int = pydantic.Field(default=GateConfig().reprobe_steps, ge=1, le=1_000_000_000)
+    """Plain steps between two measurements of speculation."""
+    gate_refresh_steps: int = pydantic.Field(default=GateConfig().refresh_steps, ge=1, le=1_000_000_000)
+    """Rounds between two measurements of plain decoding."""
+    gate_regret_ceiling: float = pydantic.Field(
+        default=GateConfig().regret_ceiling, ge=0.0, le=1.0, allow_inf_nan=False
+    )
+    """Share of time lost against the best single mode beyond which nothing is explored."""
+    gate_objective: Literal["throughput", "latency"] = "throughput"
+    """What a draft width is chosen by: the tokens of all rows, or those of the slowest one."""
     entry_pin_tokens: int = pydantic.Field(default=CoreConfig().entry_pin_tokens, ge=0, le=1_000_000)
     """Tokens at the start of an answer that a verify decides while plain runs; 0 for none."""
     lane_ttl_s: float = pydantic.Field(default=900.0, gt=0, le=86_400 * 365, allow_inf_nan=False)
@@ -74,9 +80,9 @@ class PolicySettings(ServiceSettings):
     def core_config(self) -> CoreConfig:
         """The constants of the decision core under these settings."""
         gate = GateConfig(
-            reprobe_tokens=self.gate_reprobe_tokens,
-            refresh_tokens=self.gate_refresh_tokens,
-            # The first probe is the early one, also where the later ones come often.
-            first_probe_tokens=min(GateConfig().first_probe_tokens, self.gate_refresh_tokens),
+            reprobe_steps=self.gate_reprobe_steps,
+            refresh_steps=self.gate_refresh_steps,
+            regret_ceiling=self.gate_regret_ceiling,
         )
-        return CoreConfig(gate=gate, entry_pin_tokens=self.entry_pin_tokens)
+        depth = DepthConfig(objective=self.gate_objective)
+        return CoreConfig(gate=gate, depth=depth, entry_pin_tokens=self.entry_pin_tokens)

@@ -13,6 +13,7 @@ from typing import Any
 from google.protobuf import timestamp_pb2
 
 from burstgate.policy.v1 import admin_pb2, policy_pb2
+from burstgate_policy.core.regret import Regret
 from burstgate_policy.core.types import (
     CostCell,
     Evidence,
@@ -109,6 +110,7 @@ def situation_from_proto(message: policy_pb2.Situation) -> Situation:
         min_emitted_tokens=message.min_emitted_tokens,
         eligible=message.eligible,
         max_draft_width=message.max_draft_width,
+        steps_in_flight=message.steps_in_flight,
     )
 
 
@@ -207,6 +209,23 @@ def lane_to_proto(entry: LaneEntry, *, fresh_ms: int) -> admin_pb2.LaneView:
         grants=lane.grants,
         steps=lane.steps,
         dropped_steps=lane.dropped_steps,
+        regret=regret_to_proto(lane.regret),
+    )
+
+
+def regret_to_proto(regret: Regret) -> admin_pb2.Regret | None:
+    """Writes what deciding has cost; None before a step was priced."""
+    if regret.actual_ms <= 0.0:
+        return None
+    return admin_pb2.Regret(
+        actual_ms=regret.actual_ms,
+        best_ms=regret.best_ms,
+        best_draft_width=regret.best_draft_width,
+        lost_ms=regret.lost_ms,
+        share=regret.share,
+        recent_share=regret.recent_share,
+        recent_best_draft_width=regret.recent_best,
+        holding=regret.holding,
     )
 
 

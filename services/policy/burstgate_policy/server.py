@@ -8,6 +8,7 @@ import time
 import uuid
 
 import grpc
+import prometheus_client
 
 from burstgate.policy.v1 import admin_pb2, admin_pb2_grpc, policy_pb2, policy_pb2_grpc
 from burstgate_policy.admin import PolicyAdminServicer
@@ -19,6 +20,7 @@ from burstgate_policy.hints.store import HintStore
 from burstgate_policy.lane_directory import LaneDirectory
 from burstgate_policy.lanes import LaneTable
 from burstgate_policy.pairings import Pairings
+from burstgate_policy.regret_metrics import RegretCollector
 from burstgate_policy.servicer import PolicyServicer
 from burstgate_policy.watch import VerdictFeed
 from burstgate_runtime.serving import GrpcService
@@ -77,9 +79,12 @@ async def serve(settings: PolicySettings) -> bool:
         admin.end_streams()
 
     tasks = [asyncio.create_task(work) for work in (end_streams(), ledger.run(), _expire_lanes(lanes))]
+    regret_metrics = RegretCollector(lanes.accounts)
+    prometheus_client.REGISTRY.register(regret_metrics)
     try:
         return await service.run_until_stopped(stop, on_drain=ledger.synchronise)
     finally:
+        prometheus_client.REGISTRY.unregister(regret_metrics)
         for task in tasks:
             task.cancel()
         for task in tasks:

@@ -75,6 +75,7 @@ def check_decide(request: policy_pb2.DecideBurstRequest | policy_pb2.StreamBurst
         0 < len(lane_id) * 4 <= LIMITS.string_bytes
         and 1 <= situation.width <= LIMITS.width
         and situation.max_draft_width <= LIMITS.draft_width
+        and situation.steps_in_flight <= LIMITS.steps
     ):
         return
     found: list[Violation] = []
@@ -132,6 +133,7 @@ def check_situation(situation: policy_pb2.Situation, found: list[Violation]) -> 
     """Finds what a situation may not hold."""
     check_range("situation.width", situation.width, 1, LIMITS.width, found)
     check_range("situation.max_draft_width", situation.max_draft_width, 0, LIMITS.draft_width, found)
+    check_range("situation.steps_in_flight", situation.steps_in_flight, 0, LIMITS.steps, found)
 
 
 def check_string(field: str, value: str, found: list[Violation], *, required: bool = False) -> None:

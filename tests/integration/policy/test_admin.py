@@ -422,8 +422,8 @@ def test_every_bad_admin_field_is_an_invalid_argument_that_names_it(
         ("outcomes", replayed(outcomes=many)),
         ("outcomes[0].sequence", replayed(outcomes=[policy_pb2.BurstOutcome()])),
         ('settings["LOG_LEVEL"]', replayed(settings={"LOG_LEVEL": "debug"})),
-        ('settings["gate_refresh_tokens"]', replayed(settings={"gate_refresh_tokens": "5"})),
-        ('settings["GATE_REFRESH_TOKENS"]', replayed(settings={"GATE_REFRESH_TOKENS": "0"})),
+        ('settings["gate_refresh_steps"]', replayed(settings={"gate_refresh_steps": "5"})),
+        ('settings["GATE_REFRESH_STEPS"]', replayed(settings={"GATE_REFRESH_STEPS": "0"})),
         ('settings["MTP_FORCE"]', replayed(settings={"MTP_FORCE": "perhaps"})),
     ]
     for field, call in table:

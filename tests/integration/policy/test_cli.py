@@ -15,7 +15,7 @@ from google.protobuf import json_format
 from typer.testing import CliRunner
 
 from burstgate.cli.main import app
-from burstgate.policy.v1 import admin_pb2
+from burstgate.policy.v1 import admin_pb2, policy_pb2
 
 Connect = Callable[[str], grpc.Channel]
 
@@ -55,6 +55,21 @@ def test_show_says_since_when_and_on_what_evidence(run: Run, lane: Any) -> None:
     shown = words(run("show", lane.snapshot.key_hash))
     for part in ("decline", "0.67x", "rounds of 60.0 ms", "plain steps of 20.0 ms", "at 90%", "holds until", "seen 20"):
         assert part in shown
+
+
+def test_show_says_what_deciding_has_cost(run: Run, lane: Any) -> None:
+    run("pin", lane.snapshot.key_hash, "on", "--reason", "a test", "--author", "ada")
+    while lane.burst().mode != policy_pb2.BURST_MODE_SPECULATIVE:
+        pass
+    for _ in range(100):
+        lane.burst()
+    shown = words(run("show", lane.snapshot.key_hash))
+    for part in ("time ran lost share best alone", "the pairing", " plain ", f"{lane.lane_id[:12]} explores nothing"):
+        assert part in shown
+    (listed,) = json.loads(run("show", "--json").stdout)["verdicts"]
+    assert listed["regret"] == listed["lanes"][0]["regret"]
+    assert listed["regret"]["lost_ms"] == pytest.approx(listed["regret"]["actual_ms"] / 3, rel=0.1)
+    assert listed["regret"]["holding"] is True
 
 
 def test_list_filters_and_json_holds_the_same(run: Run, lane: Any) -> None:
@@ -147,7 +162,7 @@ def test_replay_tells_what_other_settings_would_have_cost(
     assert "forced on" in told
     assert "recorded" in words(run("replay", str(file), "--steps"))
     assert json.loads(run("replay", str(file), "--json").stdout)["tokens"] > 0
-    bad = run("replay", str(file), "--set", "GATE_REFRESH_TOKENS=0")
+    bad = run("replay", str(file), "--set", "GATE_REFRESH_STEPS=0")
     assert bad.exit_code == 2
     assert "must be a whole number from 1 to" in bad.stderr
 

@@ -69,8 +69,8 @@ def test_it_says_nothing_but_log_lines_and_its_address(start_policy: Start) -> N
     [
         ("mtp_force", "perhaps", "BURSTGATE_MTP_FORCE=perhaps: must be on or off"),
         ("mtp_adaptive", "", "BURSTGATE_MTP_ADAPTIVE=: is set but empty"),
-        ("gate_reprobe_tokens", "0", "BURSTGATE_GATE_REPROBE_TOKENS=0: must be a whole number from 1 to"),
-        ("gate_refresh_tokens", "1k", "BURSTGATE_GATE_REFRESH_TOKENS=1k: must be a whole number from 1 to"),
+        ("gate_reprobe_steps", "0", "BURSTGATE_GATE_REPROBE_STEPS=0: must be a whole number from 1 to"),
+        ("gate_refresh_steps", "1k", "BURSTGATE_GATE_REFRESH_STEPS=1k: must be a whole number from 1 to"),
         ("entry_pin_tokens", "-1", "BURSTGATE_ENTRY_PIN_TOKENS=-1: must be a whole number from 0 to"),
         ("lane_ttl_s", "inf", "BURSTGATE_LANE_TTL_S=inf: must be a number above 0 to"),
         ("max_lanes", "many", "BURSTGATE_MAX_LANES=many: must be a whole number from 1 to 65536"),

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burstgate_policy.core.gate import GateMode, GateStep, MtpGate
-from burstgate_policy.core.gate_config import GateConfig
+from burstgate_policy.core.gate_config import SeedGateConfig
 
-configs = st.sampled_from([GateConfig(), GateConfig.seed(), GateConfig(window_steps=3, settle_steps=0)])
+configs = st.sampled_from([SeedGateConfig(), SeedGateConfig(window_steps=3, settle_steps=0)])
 walls = st.one_of(st.floats(1.0, 500.0), st.floats(allow_nan=True, allow_infinity=True))
 actions = st.one_of(
     st.tuples(st.just("step"), walls, st.integers(0, 300), st.integers(0, 40)),
@@ -29,7 +29,7 @@ def apply(gate: MtpGate, action: tuple[str, float, int, int]) -> None:
 
 @given(configs, st.lists(st.tuples(actions, st.integers(1, 40)), max_size=60))
 def test_no_sequence_raises_or_gives_an_estimate_that_is_no_number(
-    config: GateConfig, story: list[tuple[tuple[str, float, int, int], int]]
+    config: SeedGateConfig, story: list[tuple[tuple[str, float, int, int], int]]
 ) -> None:
     gate = MtpGate(config)
     for action, times in story:
@@ -50,7 +50,7 @@ def test_no_sequence_raises_or_gives_an_estimate_that_is_no_number(
     st.data(),
 )
 def test_a_grant_of_the_promised_steps_never_runs_past_a_decision(
-    config: GateConfig,
+    config: SeedGateConfig,
     story: list[tuple[tuple[str, float, int, int], int]],
     width: int,
     draft_width: int,
@@ -70,7 +70,7 @@ def test_a_grant_of_the_promised_steps_never_runs_past_a_decision(
 
 @given(configs, st.lists(st.tuples(actions, st.integers(1, 40)), max_size=40))
 def test_the_same_steps_give_the_same_gate(
-    config: GateConfig, story: list[tuple[tuple[str, float, int, int], int]]
+    config: SeedGateConfig, story: list[tuple[tuple[str, float, int, int], int]]
 ) -> None:
     left, right = MtpGate(config), MtpGate(config)
     for action, times in story:

@@ -10,6 +10,7 @@ from burstgate_policy.core.config import CoreConfig
 from burstgate_policy.core.controller import Lane
 from burstgate_policy.core.hint import Hint
 from burstgate_policy.core.mtp_policy import MtpPolicy
+from burstgate_policy.core.stages import Profiling, Settled
 from burstgate_policy.core.types import (
     BurstOutcome,
     CostCell,
@@ -139,7 +140,9 @@ def test_wild_profiles_settle_and_never_to_a_number_that_is_none(
 ) -> None:
     subject = lane((None, True, static_default, None))
     subject.observe(BurstOutcome("", 1, (*probes, *rounds * 128), 0), NOW)
-    assert subject.policy.snapshot(NOW).state is State.SETTLED
+    stage = subject.policy.stage
+    # Rounds as wild as these may drift at once from the verdict that they gave; it rules all the same.
+    assert isinstance(stage, Settled) or (isinstance(stage, Profiling) and stage.held is not None)
     check_snapshot(subject)
 
 

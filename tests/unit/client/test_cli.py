@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,7 +19,6 @@ import pytest
 from typer.testing import CliRunner
 
 from burstgate.cli.main import app
-from burstgate.policy.v1 import admin_pb2, policy_pb2
 
 WAIT_S = 30
 
@@ -245,35 +245,11 @@ def test_ctrl_c_in_chat_cuts_the_answer_short_and_keeps_the_conversation(server:
     assert "Cut short." in stderr
 
 
-def test_policy_show_fits_eighty_columns_and_explains_each_verdict(server: Any) -> None:
-    server.verdicts.append(_verdict())
-    done = run("policy", "show", "--address", server.address)
-    assert done.exit_code == 0
-    assert max(map(len, done.stdout.splitlines())) <= 80
-    assert "…" not in done.stdout
-    for word in ("0123456789abcdef", "SmolLM2-135M-Instruct", "enable", "2.31x", "71%", "4/4", "16.2", "38.1"):
-        assert word in done.stdout
-    words = " ".join(done.stdout.split())
-    assert "speculation pays: 2.31x at K=4" in words
-    assert "a3f9c2d17be0 of decode-1: probing plain decoding" in words
-
-
-def test_policy_show_of_one_key_shows_that_one_or_fails_readably(server: Any) -> None:
-    server.verdicts.append(_verdict())
-    one = run("policy", "show", "0123456789abcdef", "--json", "--address", server.address)
-    assert [verdict["key_hash"] for verdict in json.loads(one.stdout)["verdicts"]] == ["0123456789abcdef"]
-    none = run("policy", "show", "ff", "--address", server.address)
-    assert (none.exit_code, none.stderr) == (1, "burstgate: no such verdict (NOT_FOUND)\n")
-
-
-def test_policy_show_without_verdicts_says_so(server: Any) -> None:
-    assert "No pairing has been seen yet" in run("policy", "show", "--address", server.address).stdout
-
-
 def test_models_show_lists_the_pairing_and_its_costs(server: Any) -> None:
     done = run("models", "show", "--address", server.address)
     assert "small" in done.stdout
-    assert "78 + 3" in done.stdout
+    assert "K=4" in done.stdout
+    assert re.search(r"^ +1 +64 +81$", done.stdout, flags=re.MULTILINE)
     assert json.loads(run("models", "show", "--json", "--address", server.address).stdout)["hardware"] == "cpu-2c"
 
 
@@ -281,6 +257,36 @@ def test_models_prepare_with_an_unusable_source_is_one_line(tmp_path: Path) -> N
     done = run("models", "prepare", "--cache", str(tmp_path), "--source", str(tmp_path / "missing.whl"))
     assert done.exit_code == 1
     assert done.stderr.splitlines()[-1].startswith("burstgate: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("costs.txt", "must end in one of"),
+        ("costs", "must end in one of"),
+        ("missing/costs.png", "does not exist"),
+        ("folder.svg", "is a folder"),
+    ],
+)
+def test_models_calibrate_refuses_a_picture_it_cannot_write_before_it_loads_anything(
+    tmp_path: Path, name: str, complaint: str
+) -> None:
+    (tmp_path / "folder.svg").mkdir()
+    done = run("models", "calibrate", "--plot", str(tmp_path / name), "--target", str(tmp_path / "nowhere"))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("burstgate: --plot: ")
+    assert str((tmp_path / name).parent) in done.stderr
+    assert complaint in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "allowed"),
+    [("--draft-width", "1", "from 2 to 64"), ("--max-active-rows", "257", "from 1 to 256")],
+)
+def test_models_calibrate_refuses_a_setting_the_service_would_refuse(option: str, value: str, allowed: str) -> None:
+    done = run("models", "calibrate", option, value)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"burstgate: {option}={value}: must be a whole number {allowed}\n"
 
 
 def test_serve_refuses_an_address_that_is_taken_before_anything_starts() -> None:
@@ -307,42 +313,6 @@ def test_version_is_one_line() -> None:
     done = run("version")
     assert done.stdout.startswith("burstgate ")
     assert done.stdout.count("\n") == 1
-
-
-def _verdict() -> Any:
-    key = policy_pb2.PolicyKey(
-        target="SmolLM2-135M-Instruct",
-        drafter="smollm2-135m-mtp",
-        hardware="x86_64-epyc-2c",
-        draft_width=8,
-        dtype="float32",
-        backend="cpu",
-        blas="openblas-0.3.34",
-        mlx_version="0.32.4",
-    )
-    snapshot = policy_pb2.PolicySnapshot(
-        key=key,
-        state=policy_pb2.POLICY_STATE_SETTLED,
-        verdict=policy_pb2.VERDICT_ENABLE,
-        samples=4,
-        samples_required=4,
-        speedup=2.31,
-        acceptance_rate=0.71,
-        key_hash="0123456789abcdef",
-        explanation="speculation pays: 2.31x at K=4 over 212 rounds",
-    )
-    grant = policy_pb2.BurstGrant(
-        mode=policy_pb2.BURST_MODE_PROBE_SPECULATIVE, draft_width=4, explanation="probing plain decoding"
-    )
-    lane = admin_pb2.LaneView(
-        lane_id="a3f9c2d17be04f0e",
-        instance_id="decode-1",
-        last_grant=grant,
-        plain_tokens_per_second=16.2,
-        speculative_tokens_per_second=38.1,
-        steps=1_530_000,
-    )
-    return admin_pb2.VerdictView(snapshot=snapshot, lanes=[lane])
 
 
 def _until_asked(server: Any) -> None:

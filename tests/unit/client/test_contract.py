@@ -94,6 +94,7 @@ def test_the_sync_and_aio_classes_offer_the_same_methods_and_options(sync: type,
         (verdicts.PolicyKey, policy_pb2.PolicyKey),
         (verdicts.Grant, policy_pb2.BurstGrant),
         (verdicts.Lane, admin_pb2.LaneView),
+        (verdicts.Regret, admin_pb2.Regret),
         (verdicts.Evidence, policy_pb2.Evidence),
         (verdicts.Pin, policy_pb2.Pin),
         (verdicts.VerdictFilter, admin_pb2.VerdictFilter),
@@ -111,9 +112,10 @@ def test_every_field_of_a_message_is_a_field_of_its_dataclass(kind: Any, message
     assert {field.name for field in dataclasses.fields(kind)} == set(message.DESCRIPTOR.fields_by_name)
 
 
-def test_a_verdict_holds_every_field_of_its_snapshot_and_its_lanes() -> None:
+def test_a_verdict_holds_every_field_of_its_snapshot_and_its_view() -> None:
     snapshot = set(policy_pb2.PolicySnapshot.DESCRIPTOR.fields_by_name)
-    assert {field.name for field in dataclasses.fields(burstgate.Verdict)} == snapshot | {"lanes"}
+    view = set(admin_pb2.VerdictView.DESCRIPTOR.fields_by_name) - {"snapshot"}
+    assert {field.name for field in dataclasses.fields(burstgate.Verdict)} == snapshot | view
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 import burstgate
 from burstgate.policy.v1 import admin_pb2, policy_pb2
-from burstgate.verdicts import Answer, PolicyState
+from burstgate.verdicts import Answer, PolicyState, Regret
 
 
 def view(key_hash: str, **snapshot: Any) -> Any:
@@ -37,6 +37,20 @@ def test_a_number_that_is_absent_is_none_and_zero_is_zero(server: Any) -> None:
         None,
         None,
     )
+
+
+def test_what_deciding_has_cost_is_read_of_the_pairing_and_of_each_lane(server: Any) -> None:
+    lanes = [admin_pb2.LaneView(lane_id="l", regret=admin_pb2.Regret(actual_ms=10.0, lost_ms=-1.0, holding=True))]
+    lanes.append(admin_pb2.LaneView(lane_id="new"))
+    server.verdicts.append(view("aa"))
+    server.verdicts[0].lanes.extend(lanes)
+    server.verdicts[0].regret.CopyFrom(admin_pb2.Regret(actual_ms=30.0, best_draft_width=4, recent_best_draft_width=1))
+    server.verdicts.append(view("bb"))
+    with burstgate.PolicyClient(server.address) as policy:
+        read, idle = policy.verdicts()
+    assert read.regret == Regret(30.0, 0.0, 4, 0.0, 0.0, 0.0, 1, holding=False)
+    assert read.lanes[0].regret == Regret(10.0, 0.0, 0, -1.0, 0.0, 0.0, 0, holding=True)
+    assert (read.lanes[1].regret, idle.regret) == (None, None)
 
 
 def test_a_filter_reaches_the_server_on_every_page(server: Any) -> None:
@@ -82,13 +96,13 @@ def test_a_watch_that_is_left_ends_on_the_server(server: Any) -> None:
 def test_rules_and_replays_are_read_whole(server: Any) -> None:
     with burstgate.PolicyClient(server.address) as policy:
         explained = policy.explain("lane", burstgate.Situation(2, depth_tokens=64))
-        replay = policy.replay('{"outcomes": [{"sequence": 1}]}', {"GATE_REFRESH_TOKENS": "9"})
+        replay = policy.replay('{"outcomes": [{"sequence": 1}]}', {"GATE_REFRESH_STEPS": "9"})
     (rule,) = explained.rules
     assert (rule.rule, rule.decided, dict(rule.numbers), rule.answer) == ("gate", True, {"plain": 2.0}, "it pays")
     assert server.asked[0].request.situation == policy_pb2.Situation(width=2, depth_tokens=64, eligible=True)
     assert (replay.tokens, replay.recorded_ms, replay.replayed_ms) == (3, 20.0, 10.0)
     assert replay.steps[0].reason == burstgate.GrantReason.GATE_SPECULATIVE
-    assert dict(server.asked[1].request.settings) == {"GATE_REFRESH_TOKENS": "9"}
+    assert dict(server.asked[1].request.settings) == {"GATE_REFRESH_STEPS": "9"}
     assert server.asked[1].request.outcomes[0].sequence == 1
 
 

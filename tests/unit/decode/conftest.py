@@ -1,8 +1,8 @@
-"""The default pair, loaded once in the test process, and rows that are stepped by hand."""
+"""The default pair, loaded once in the test process, and batches of rows that are stepped by hand."""
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import pytest
@@ -14,10 +14,11 @@ BLAS: BlasReport = install_blas()
 
 from burstgate_decode.drafters.base import Drafter  # noqa: E402
 from burstgate_decode.drafters.mtp_head import load_mtp_head  # noqa: E402
-from burstgate_decode.engine.request import AnswerRequest, Completion, Event, SamplingParams  # noqa: E402
+from burstgate_decode.engine.batch import Batch  # noqa: E402
+from burstgate_decode.engine.request import AnswerRequest, Completion, Event, SamplingParams, SpeculationChoice  # noqa: E402
 from burstgate_decode.engine.rounds import StepResult, prefill_chunk  # noqa: E402
 from burstgate_decode.engine.row import Row, StepLabel, Ticket  # noqa: E402
-from burstgate_decode.engine.stepper import Stepper  # noqa: E402
+from burstgate_decode.engine.stepper import GuardMargins, Stepper  # noqa: E402
 from burstgate_decode.engine.stopping import Stopping  # noqa: E402
 from burstgate_decode.models.default_pair import default_models_cache, prepare_default_pair  # noqa: E402
 from burstgate_decode.models.loading import load_target  # noqa: E402
@@ -35,7 +36,7 @@ def clock_ms() -> float:
 @dataclass(frozen=True)
 class Pair:
     target: Target
-    drafter: Drafter
+    drafter: Drafter | None
 
 
 @pytest.fixture(scope="session")
@@ -68,47 +69,72 @@ class Driven:
         return last
 
 
-class RowDriver:
-    """Steps rows of the default pair by hand. Rounds run their full width unless `stopping` is set."""
+class BatchDriver:
+    """Steps a batch of the default pair by hand; `batch` is the one that rows join.
+
+    Rounds run their full width unless `stopping` is set.
+    """
 
     def __init__(self, pair: Pair) -> None:
         self.target = pair.target
         self.drafter = pair.drafter
+        self.batch = Batch(pair.target, pair.drafter)
         self.stopping: Stopping | None = None
 
-    def open(self, request: AnswerRequest, chunk_tokens: int = 512) -> Driven:
+    def open(self, request: AnswerRequest, chunk_tokens: int = 256) -> Driven:
+        """A row that has joined and read its prompt."""
         events: list[Event] = []
         row = Row(request, Ticket(), events.append, clock_ms)
-        row.admit(self.target, self.drafter.open())
+        row.admit(self.target, request.speculation is not SpeculationChoice.OFF)
+        self.batch.join(row)
         while row.prefill_left:
-            prefill_chunk(self.target, row, chunk_tokens)
+            prefill_chunk(self.batch, row, chunk_tokens)
+            if not row.prefill_left:
+                self.batch.start_decoding(row)
         return Driven(row, events)
 
     def step(
         self,
-        driven: Driven,
-        draft_width: int,
-        guard_margin: float = 0.0,
+        draft_width: int | Mapping[int, int],
+        margins: GuardMargins = GuardMargins(),  # noqa: B008  (immutable)
         look_ahead: bool = False,
         reason: Reason = Reason.GATE_SPECULATIVE,
     ) -> StepResult:
-        stepper = Stepper(self.target, self.drafter, guard_margin, WIDEST, clock_ms, self.stopping)
-        mode = Mode.SPECULATIVE if draft_width > 1 else Mode.PLAIN
-        return stepper.run(driven.row, StepLabel(mode, draft_width, reason, ""), lambda: look_ahead)
+        """One step of all rows: of one width, or of the width given for each row by its id. Ended rows leave."""
+        stepper = Stepper(self.batch, margins, WIDEST, _raise, clock_ms, self.stopping)
+
+        def label(row: Row) -> StepLabel:
+            width = draft_width if isinstance(draft_width, int) else draft_width[id(row)]
+            return StepLabel(Mode.SPECULATIVE if width > 1 else Mode.PLAIN, width, reason, "")
+
+        done = stepper.step(label, lambda: look_ahead)
+        for row in [row for row in self.batch.rows if not row.alive]:
+            self.batch.leave(row)
+        return done
 
     def run(self, request: AnswerRequest, width_of: Callable[[int], int]) -> Driven:
-        """Generates an answer; `width_of(step)` is the width of each step."""
+        """Generates an answer alone; `width_of(step)` is the width of each step."""
+        assert not self.batch.rows, "another row is in the batch"
         driven = self.open(request)
         step = 0
         while not driven.row.finished:
-            self.step(driven, width_of(step))
+            self.step(width_of(step))
             step += 1
         return driven
 
+    def leave(self, driven: Driven) -> None:
+        """What a cancel does between two steps."""
+        driven.row.ticket.cancel()
+        self.batch.leave(driven.row)
+
+
+def _raise(_row: Row, error: Exception) -> None:
+    raise error
+
 
 @pytest.fixture
-def rows(pair: Pair) -> RowDriver:
-    return RowDriver(pair)
+def rows(pair: Pair) -> BatchDriver:
+    return BatchDriver(pair)
 
 
 @pytest.fixture

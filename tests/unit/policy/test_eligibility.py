@@ -22,7 +22,7 @@ def thinking(output_tokens: int) -> RowStatus:
 
 @pytest.mark.parametrize(("emitted", "steps"), [(0, 8), (7, 1), (8, 0), (2**32 - 1, 0)])
 def test_the_pin_covers_the_first_eight_tokens_of_an_answer(emitted: int, steps: int) -> None:
-    assert pinned_steps(emitted, CoreConfig().entry_pin_tokens) == steps
+    assert pinned_steps(emitted, CoreConfig.seed().entry_pin_tokens) == steps
 
 
 def test_the_pin_length_is_configurable_and_zero_disables_it() -> None:

@@ -27,8 +27,9 @@ def make_loop(
         adaptive: bool = True,
         drafter_kind: str = "mtp_head",
         round_ms: float = 90.0,
+        config: CoreConfig | None = None,
     ) -> Loop:
-        config = CoreConfig()
+        config = config or CoreConfig()
         hint = Hint(key, verdict, 0.68, 4) if verdict else None
         policy = MtpPolicy.start(
             key, force=force, adaptive=adaptive, static_default=True, hint=hint, config=config, now_s=NOW
@@ -101,7 +102,7 @@ def test_a_challenge_of_a_declined_verdict_shows_that_it_was_asked(make_loop: Ma
 
 
 def test_the_entry_pin_is_shown_only_when_the_gate_wants_plain(make_loop: MakeLoop) -> None:
-    loop = make_loop(verdict=Verdict.ENABLE, round_ms=400.0)
+    loop = make_loop(verdict=Verdict.ENABLE, round_ms=400.0, config=CoreConfig(entry_pin_tokens=8))
     assert "entry pin" not in names(loop.lane.explain(MIDWAY, NOW))
     loop.until(Reason.GATE_PLAIN)
     assert names(loop.lane.explain(MIDWAY, loop.now_s))[-2:] == ["entry pin", "gate!"]
@@ -109,6 +110,35 @@ def test_the_entry_pin_is_shown_only_when_the_gate_wants_plain(make_loop: MakeLo
     rules = loop.lane.explain(opening, loop.now_s)
     assert names(rules)[-2:] == ["entry pin!", "depth"]
     assert rules[-2].numbers == {"min_emitted_tokens": 3, "entry_pin_tokens": 8}
+
+
+def test_a_gate_that_samples_rounds_against_a_verdict_is_shown_after_it(make_loop: MakeLoop) -> None:
+    loop = make_loop(verdict=Verdict.DECLINE, round_ms=400.0)
+    loop.until(Reason.GATE_PROBE_SPECULATIVE)
+    rules = loop.lane.explain(None, loop.now_s)
+    assert names(rules)[-4:] == ["verdict", "eligibility", "gate!", "depth"]
+    assert rules[-2].numbers["probing"] == 1.0
+
+
+def test_the_gate_is_shown_with_what_deciding_has_cost(make_loop: MakeLoop) -> None:
+    loop = make_loop(verdict=Verdict.ENABLE)
+
+    def gate() -> RuleAnswer:
+        return next(rule for rule in loop.lane.explain(MIDWAY, loop.now_s) if rule.rule == "gate")
+
+    assert "recent_share" not in gate().numbers, "nothing was priced yet"
+    loop.accepted, loop.round_ms = 0, 200.0
+    while loop.lane.steps < 64:
+        loop.burst()
+    costly = gate().numbers
+    assert costly["recent_share"] == loop.lane.regret.recent_share > 0.03
+    assert costly["holding"] == 0.0, "so few steps say nothing yet"
+    for _ in range(500):
+        loop.burst()
+        if loop.lane.regret.holding:
+            break
+    assert gate().numbers["holding"] == 1.0
+    assert gate().numbers["recent_share"] > CoreConfig().gate.regret_ceiling
 
 
 def test_the_last_grant_is_explained_as_it_was_decided_not_as_things_are_now(

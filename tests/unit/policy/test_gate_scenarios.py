@@ -4,15 +4,75 @@ import math
 
 import pytest
 
-from burstgate_policy.core.gate import GateDecision, GateMode, GatePhase, GateStep, MtpGate
+from burstgate_policy.core.gate import GateDecision, GateMode, GatePhase, GateSnapshot, GateStep, MtpGate
 from burstgate_policy.core.gate_config import GateConfig
 
 BOUND = 10_000
 
 
-@pytest.fixture
-def gate() -> MtpGate:
-    return MtpGate(GateConfig.seed())
+class ByGrants(MtpGate):
+    """The same gate driven in grants: asked once for as many steps as it promises, and told of them together."""
+
+    __slots__ = ("_granted", "_left", "_told")
+
+    def __init__(self) -> None:
+        super().__init__(GateConfig.seed())
+        self._told: list[tuple[float, int | None, int]] = []
+        self._granted = GateStep.VERIFY
+        self._left = 0
+
+    def next_step(self) -> GateStep:
+        if self._left == 0:
+            self._catch_up()
+            self._granted, self._left = (
+                super().next_step(),
+                min(self.steps_until_change(self._width_bucket or 1, 64), 8),
+            )
+        return self._granted
+
+    def record_plain(self, wall_ms: float, width: int) -> None:
+        self._told.append((wall_ms, None, width))
+        self._end_of_step(width)
+
+    def record_verify(self, wall_ms: float, emitted: int, width: int) -> None:
+        self._told.append((wall_ms, emitted, width))
+        self._end_of_step(width)
+
+    def maybe_remeasure(self, depth_tokens: int) -> bool:
+        self._catch_up()
+        changed = super().maybe_remeasure(depth_tokens)
+        self._left = 0 if changed else self._left
+        return changed
+
+    def take_decision(self) -> GateDecision | None:
+        self._catch_up()
+        return super().take_decision()
+
+    def snapshot(self) -> GateSnapshot:
+        self._catch_up()
+        return super().snapshot()
+
+    def tokens_per_second(self, mode: GateMode) -> float | None:
+        self._catch_up()
+        return super().tokens_per_second(mode)
+
+    def _end_of_step(self, width: int) -> None:
+        # A burst ends early where the batch leaves its width bucket.
+        same_bucket = self._width_bucket in {0, 1 << (width - 1).bit_length()}
+        self._left = self._left - 1 if same_bucket and self._left > 0 else 0
+
+    def _catch_up(self) -> None:
+        told, self._told = self._told, []
+        for wall_ms, emitted, width in told:
+            if emitted is None:
+                super().record_plain(wall_ms, width)
+            else:
+                super().record_verify(wall_ms, emitted, width)
+
+
+@pytest.fixture(params=["step by step", "by grants"])
+def gate(request: pytest.FixtureRequest) -> MtpGate:
+    return ByGrants() if request.param == "by grants" else MtpGate(GateConfig.seed())
 
 
 def verify(gate: MtpGate, steps: int, emitted: int, wall_ms: float, width: int = 1) -> None:
@@ -222,7 +282,8 @@ def test_widths_of_one_bucket_are_one_regime(gate: MtpGate) -> None:
     assert gate.next_step() is GateStep.PLAIN
 
 
-def test_a_partial_window_below_half_is_thrown_away(gate: MtpGate) -> None:
+def test_a_partial_window_below_half_is_thrown_away() -> None:
+    gate = MtpGate(GateConfig.seed())  # step by step only: no verify that a grant allows emits so much
     verify(gate, 1, 1020, 1000.0)
     verify(gate, 1, 4, 1000.0)
     assert gate.next_step() is GateStep.PLAIN

@@ -6,6 +6,7 @@ import pytest
 
 from burstgate_policy.config import PolicySettings, default_hint_dir
 from burstgate_policy.core.config import CoreConfig
+from burstgate_policy.core.gate_config import GateConfig
 from burstgate_runtime.settings import load_settings, variable_names
 
 
@@ -34,10 +35,14 @@ def test_by_default_the_core_runs_on_its_own_constants() -> None:
 
 
 def test_settings_reach_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BURSTGATE_GATE_REPROBE_TOKENS", "50")
-    monkeypatch.setenv("BURSTGATE_GATE_REFRESH_TOKENS", "100")
-    monkeypatch.setenv("BURSTGATE_ENTRY_PIN_TOKENS", "0")
+    monkeypatch.setenv("BURSTGATE_GATE_REPROBE_STEPS", "50")
+    monkeypatch.setenv("BURSTGATE_GATE_REFRESH_STEPS", "100")
+    monkeypatch.setenv("BURSTGATE_GATE_REGRET_CEILING", "0.1")
+    monkeypatch.setenv("BURSTGATE_GATE_OBJECTIVE", "latency")
+    monkeypatch.setenv("BURSTGATE_ENTRY_PIN_TOKENS", "8")
     config = load_settings(PolicySettings).core_config()
     gate = config.gate
-    assert (gate.reprobe_tokens, gate.refresh_tokens, gate.first_probe_tokens) == (50, 100, 100)
-    assert config.entry_pin_tokens == 0
+    assert isinstance(gate, GateConfig)
+    assert (gate.reprobe_steps, gate.refresh_steps, gate.regret_ceiling) == (50, 100, 0.1)
+    assert config.depth.objective == "latency"
+    assert config.entry_pin_tokens == 8

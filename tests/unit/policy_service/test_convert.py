@@ -16,6 +16,7 @@ from burstgate_policy.core import types
 from burstgate_policy.core.config import CoreConfig
 from burstgate_policy.core.controller import Lane
 from burstgate_policy.core.mtp_policy import MtpPolicy
+from burstgate_policy.core.regret import Regret
 from burstgate_policy.lanes import LaneEntry
 from burstgate_policy.steps import read_outcomes
 from burstgate_runtime.faults import Fault
@@ -219,3 +220,23 @@ def test_a_lane_is_written_with_its_numbers_and_without_those_it_has_not() -> No
     written = convert.lane_to_proto(entry, fresh_ms=9)
     assert (written.grants, written.last_grant.grant_id, written.last_grant.fresh_ms) == (1, "lane:1", 9)
     assert not written.HasField("plain_tokens_per_second")
+
+
+def test_what_deciding_has_cost_is_written_field_for_field() -> None:
+    regret = Regret((100.0, 96.0, 98.0), (50.0, 51.0, 40.0), holding=True)
+    written = convert.regret_to_proto(regret)
+    assert written == admin_pb2.Regret(
+        actual_ms=100.0,
+        best_ms=96.0,
+        best_draft_width=1,
+        lost_ms=4.0,
+        share=regret.share,
+        recent_share=regret.recent_share,
+        recent_best_draft_width=2,
+        holding=True,
+    )
+    assert (written.share, written.recent_share) == (pytest.approx(0.04), pytest.approx(0.2))
+    assert convert.regret_to_proto(Regret()) is None
+    ahead = convert.regret_to_proto(Regret((90.0, 96.0, 98.0), (0.0, 0.0, 0.0)))
+    assert ahead is not None
+    assert (ahead.lost_ms, ahead.recent_best_draft_width) == (-6.0, 0)

@@ -11,7 +11,8 @@ from typing import Any
 import grpc
 import pytest
 
-from burstgate.policy.v1 import policy_pb2_grpc
+from burstgate.policy.v1 import admin_pb2_grpc, policy_pb2_grpc
+from burstgate_policy.admin import PolicyAdminServicer
 from burstgate_policy.config import PolicySettings
 from burstgate_policy.hints.document import HintDocument
 from burstgate_policy.hints.files import FileHintStore
@@ -20,6 +21,7 @@ from burstgate_policy.lane_directory import LaneDirectory
 from burstgate_policy.lanes import LaneTable
 from burstgate_policy.pairings import Pairings
 from burstgate_policy.servicer import PolicyServicer
+from burstgate_policy.watch import VerdictFeed
 from burstgate_runtime.settings import load_settings
 
 
@@ -52,6 +54,9 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
     servicer = PolicyServicer(settings, lanes, pairings, LaneDirectory(None, ttl_s=60), clock=time.time)
     server = grpc.aio.server()
     policy_pb2_grpc.add_PolicyServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+    feed = VerdictFeed(pairings, clock=time.monotonic, epoch="test")
+    admin = PolicyAdminServicer(settings, lanes, pairings, feed, clock=time.time)
+    admin_pb2_grpc.add_PolicyAdminServiceServicer_to_server(admin, server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     yield Service(ledger, store, f"127.0.0.1:{port}")

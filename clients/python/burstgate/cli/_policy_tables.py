@@ -21,6 +21,7 @@ from burstgate.verdicts import (
     Lane,
     Pin,
     PolicyState,
+    Regret,
     Replay,
     Verdict,
     VerdictChange,
@@ -145,8 +146,10 @@ def _verdict_details(verdict: Verdict) -> RenderableType:
     if verdict.starved_because:
         parts.append(Text(f"profiling does not progress: {verdict.starved_because}", style="yellow"))
     if verdict.lanes:
-        parts.append(Padding(_lane_table(verdict.lanes), (0, 0, 0, 2)))
-        parts += [_lane_reason(lane) for lane in verdict.lanes]
+        parts.append(_indented(_lane_table(verdict.lanes)))
+    if verdict.regret is not None:
+        parts.append(_indented(_regret_table(verdict.lanes, verdict.regret)))
+    parts += [_lane_reason(lane) for lane in verdict.lanes]
     return Group(*parts)
 
 
@@ -172,7 +175,7 @@ def _lane_table(lanes: tuple[Lane, ...]) -> Table:
     table.add_column("lane", no_wrap=True)
     table.add_column("mode", no_wrap=True)
     table.add_column("K", justify="right", no_wrap=True)
-    for name in ("plain tok/s", "spec. tok/s", "steps", "lost"):
+    for name in ("plain tok/s", "spec. tok/s", "steps"):
         table.add_column(name, justify="right", no_wrap=True)
     for lane in lanes:
         grant = lane.last_grant
@@ -183,15 +186,52 @@ def _lane_table(lanes: tuple[Lane, ...]) -> Table:
             _rate(lane.plain_tokens_per_second),
             _rate(lane.speculative_tokens_per_second),
             str(lane.steps),
-            str(lane.dropped_steps),
         )
     return table
 
 
+def _regret_table(lanes: tuple[Lane, ...], whole: Regret) -> Table:
+    """Time that ran and was lost, of each lane and of the pairing, whose lanes that are gone count too."""
+    table = _table()
+    table.add_column("time", no_wrap=True)
+    for name in ("ran", "lost", "share", "best alone", "recently", "best alone"):
+        table.add_column(name, justify="right", no_wrap=True)
+    accounts = [(lane.lane_id[:LANE_COLUMNS], lane.regret) for lane in lanes]
+    for name, regret in [*accounts, ("the pairing", whole)]:
+        if regret is not None:
+            table.add_row(
+                name,
+                _duration(regret.actual_ms),
+                _duration(regret.lost_ms),
+                f"{regret.share:.1%}",
+                _mode(regret.best_draft_width),
+                f"{regret.recent_share:.1%}" if regret.recent_best_draft_width else "-",
+                _mode(regret.recent_best_draft_width),
+            )
+    return table
+
+
 def _lane_reason(lane: Lane) -> RenderableType:
+    name, regret = lane.lane_id[:LANE_COLUMNS], lane.regret
     sentence = lane.last_grant.explanation if lane.last_grant else "no grant yet"
-    text = f"{lane.lane_id[:LANE_COLUMNS]} of {lane.instance_id}: {sentence}"
-    return Padding(Text(text, style="dim"), (0, 0, 0, 2))
+    lines = [Text(f"{name} of {lane.instance_id}: {sentence}", style="dim")]
+    if regret is not None and regret.holding:
+        lost = f"{regret.recent_share:.1%} of the recent time was lost against {_mode(regret.recent_best_draft_width)}"
+        lines.append(Text(f"{name} explores nothing for now: {lost} alone", style="yellow"))
+    if lane.dropped_steps:
+        lines.append(Text(f"{name} was not told of {lane.dropped_steps} steps: its instance dropped them"))
+    return _indented(Group(*lines))
+
+
+def _indented(part: RenderableType) -> RenderableType:
+    return Padding(part, (0, 0, 0, 2))
+
+
+def _mode(draft_width: int) -> str:
+    """A single mode; nothing was priced before there is one."""
+    if draft_width == 0:
+        return "-"
+    return "plain" if draft_width == 1 else f"K={draft_width}"
 
 
 def _state(verdict: Verdict) -> Text:
@@ -213,6 +253,13 @@ def _words(name: str) -> str:
 
 def _rate(tokens_per_second: float | None) -> str:
     return "-" if tokens_per_second is None else f"{tokens_per_second:.1f}"
+
+
+def _duration(milliseconds: float) -> str:
+    for unit, unit_ms in (("h", 3_600_000), ("min", 60_000)):
+        if abs(milliseconds) >= 2 * unit_ms:
+            return f"{milliseconds / unit_ms:.1f} {unit}"
+    return f"{milliseconds / 1000:.2f} s"
 
 
 def _time(moment: datetime) -> str:

@@ -13,7 +13,7 @@ from importlib.metadata import version as installed_version
 
 import typer
 
-from burstgate.cli import chat, generate, models, policy, serve
+from burstgate.cli import calibrate, chat, generate, models, policy, serve
 
 app = typer.Typer(
     name="burstgate",
@@ -26,6 +26,7 @@ app = typer.Typer(
 app.command("serve")(serve.serve)
 app.command("generate")(generate.generate)
 app.command("chat")(chat.chat)
+models.app.command("calibrate")(calibrate.calibrate)
 app.add_typer(models.app, name="models")
 app.add_typer(policy.app, name="policy")
 

@@ -27,6 +27,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from burstgate.cli._cost_tables import round_table
+from burstgate.cli._costs import places
 from burstgate.cli._terminal import (
     DECODE_ADDRESS,
     EXIT_INTERRUPTED,
@@ -37,7 +39,7 @@ from burstgate.cli._terminal import (
     reported,
 )
 from burstgate.client import Client
-from burstgate.serving import CostCell, Model
+from burstgate.serving import Model
 
 app = typer.Typer(help="Prepares and shows models.", no_args_is_help=True)
 
@@ -117,7 +119,8 @@ def _progress() -> Iterator[Report]:
         TaskProgressColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=errors, transient=True) as progress:
+    # Where it is no terminal, a bar would leave an empty line.
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
         task = progress.add_task("", total=None, visible=False)
 
         def report(what: str, fraction: float | None, /) -> None:
@@ -148,26 +151,5 @@ def screen(model: Model) -> RenderableType:
     facts.add_row("exactness", model.exactness.explanation or "not probed")
     if not model.costs:
         return facts
-    title = Text("\nmilliseconds of a step (verify + draft), by rows of the verify K", style="bold")
-    return Group(facts, title, _cost_table(model.costs))
-
-
-def _cost_table(costs: tuple[CostCell, ...]) -> Table:
-    """Milliseconds of a verify, plus drafting, by batch width and depth down and K across."""
-    widths = sorted({cell.draft_width for cell in costs})
-    table = Table(header_style="bold", box=None, pad_edge=False)
-    table.add_column("batch", justify="right")
-    table.add_column("depth", justify="right")
-    for width in widths:
-        table.add_column(f"K={width}", justify="right")
-    cells = {(cell.width, cell.depth_tokens, cell.draft_width): cell for cell in costs}
-    for batch, depth in sorted({(cell.width, cell.depth_tokens) for cell in costs}):
-        row = (cells.get((batch, depth, width)) for width in widths)
-        table.add_row(str(batch), str(depth), *(_cost(cell) for cell in row))
-    return table
-
-
-def _cost(cell: CostCell | None) -> str:
-    if cell is None:
-        return "-"
-    return f"{cell.verify_ms:.0f}" + (f" + {cell.draft_ms:.0f}" if cell.draft_ms else "")
+    title = Text("\nmilliseconds of a round, drafting included, by rows of the verify K", style="bold")
+    return Group(facts, title, round_table(places(model.costs)))

@@ -206,7 +206,7 @@ def replay(
     file: Annotated[Path, typer.Argument(help="A ReplayTraceRequest as JSON; - for standard input.")],
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Another setting, such as GATE_REFRESH_TOKENS=512."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Another setting, such as GATE_REFRESH_STEPS=512."),
     ] = None,
     steps: Annotated[bool, typer.Option("--steps", help="Print every step.")] = False,
     address: PolicyAddress = POLICY_ADDRESS,

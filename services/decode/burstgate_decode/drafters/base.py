@@ -1,33 +1,58 @@
 """What every drafter kind offers the round loop.
 
-A drafter belongs to one target. Its state for one row follows the row's committed tokens through
-`observe` alone, so that drafting never has to be undone: whatever `draft` appends to the drafter's own
-cache is dropped before it returns.
+A drafter belongs to one target. Its state for the rows of a batch has the batch's slots and follows the rows'
+committed tokens through `observe` alone, so that drafting never has to be undone: whatever `draft` appends to
+the drafter's own cache is dropped before it returns.
 """
 
-from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 import mlx.core as mx
 
-# Picks one token a row from logits `[1, V']`, whose column i stands for target token `ids[i]` (None:
-# column i is token i), at an absolute position of the sequence. Returns token ids `[1]`, lazily.
+# Picks one token a row from logits `[B, V']`, whose column i stands for target token `ids[i]` (None:
+# column i is token i), for the draft of a depth: 0 is the first. Returns token ids `[B]`, lazily.
 Pick: TypeAlias = Callable[[mx.array, mx.array | None, int], mx.array]
-# Asked after each draft, once `pick` has chosen it: whether to make another one.
+# Asked after each draft of all rows, once `pick` has chosen it: whether to make another one.
 GoesOn: TypeAlias = Callable[[], bool]
 
 
-class DraftState(Protocol):
-    """A drafter's state for one row."""
+class Kept(NamedTuple):
+    """How many of a row's positions in a forward were committed."""
 
-    def observe(self, hidden: mx.array, next_tokens: mx.array) -> None:
-        """Takes committed positions: the target's `hidden [1, L, D]` and the tokens that followed them `[1, L]`."""
+    slot: int
+    row: int
+    """Of the forward's arrays."""
+    positions: int
+    """From the first on."""
+
+
+class DraftBatch(Protocol):
+    """A drafter's state for the rows of a batch, by slot. Slots behave as those of a `BatchCache`."""
+
+    def open(self) -> int:
+        """Adds an empty slot at the end and returns its place."""
         ...
 
-    def draft(self, count: int, position: int, pick: Pick, goes_on: GoesOn | None = None) -> mx.array:
-        """Drafts `count` tokens after the newest one, the first at absolute `position`. Returns `[count]`, lazily.
+    def swap(self, one: int, other: int) -> None:
+        """Lets two slots change places."""
+        ...
 
-        With `goes_on` it may return fewer, but at least 1. A drafter whose drafts cost nothing may ignore it.
+    def close_last(self) -> None:
+        """Drops the last slot."""
+        ...
+
+    def observe(self, hidden: mx.array, next_tokens: mx.array, kept: Sequence[Kept]) -> None:
+        """Takes committed positions: what is `kept` of the target's `hidden [B, L, D]` and of the tokens that
+        followed them, `next_tokens [B, L]`.
+        """
+        ...
+
+    def draft(self, rows: int, count: int, pick: Pick, goes_on: GoesOn | None = None) -> mx.array:
+        """Drafts `count` tokens after the newest one for the first `rows` slots. Returns `[rows, count]`, lazily.
+
+        With `goes_on` it may return fewer of each, but at least 1; a drafter whose drafts cost nothing may ignore it.
+        What is drafted for a row of which nothing was observed has no meaning.
         """
         ...
 
@@ -60,6 +85,6 @@ class Drafter(Protocol):
         """`[N, K]` of every weight that drafting multiplies rows by."""
         ...
 
-    def open(self) -> DraftState:
-        """State for a new row."""
+    def open_batch(self) -> DraftBatch:
+        """State for rows that come and go."""
         ...

@@ -2,31 +2,35 @@
 
 Slot t takes the target's hidden state at position t (after its final norm) and the embedding of token
 t + 1, and predicts token t + 2. Going one deeper feeds the slot's own output and the token just drafted.
-The block has its own KV cache and a head over a reduced vocabulary, tied to the target's embedding.
+The block has its own KV cache and a head over a reduced vocabulary, tied to the target's embedding. All rows
+of a batch are drafted for in one forward a depth.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx_lm.models.cache import KVCache
+from mlx_lm.models.base import create_attention_mask
 from mlx_lm.models.llama import ModelArgs, TransformerBlock
 from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt, ValidationError
 
-from burstgate_decode.drafters.base import Drafter, DraftState, GoesOn, Pick
+from burstgate_decode.drafters.base import DraftBatch, Drafter, GoesOn, Kept, Pick
+from burstgate_decode.drafters.waiting import WaitingPositions, padded_positions
 from burstgate_decode.models.arrays import as_int
 from burstgate_decode.models.errors import ModelError
 from burstgate_decode.models.fingerprint import fingerprint
+from burstgate_decode.models.ragged_cache import RaggedCache
 from burstgate_decode.models.target import Split, Target, linear_shapes
 
 KIND = "mtp_head"
 # Beyond this the accepted length of a one-block head no longer grows.
 _MAX_DRAFT_WIDTH = 8
-# Committed positions are folded into the drafter's cache in pieces of at most this many, so that a long
-# plain stretch holds neither hidden states nor unevaluated work without bound.
-_CATCH_UP_TOKENS = 256
+# Committed positions are folded into the drafter's cache when so many wait, so that a long plain stretch holds
+# neither hidden states nor unevaluated work without bound, and the first round after it has little to catch up.
+_CATCH_UP_TOKENS = 64
 
 
 class MtpHeadConfig(BaseModel):
@@ -83,11 +87,13 @@ class MtpHead(nn.Module):  # type: ignore[misc]
         self.layers = [TransformerBlock(_block_args(config))]
         self.norm = nn.RMSNorm(size, eps=config.rms_norm_eps)
 
-    def __call__(self, embedding: mx.array, hidden: mx.array, cache: KVCache) -> mx.array:
-        """Maps `embedding [1, L, D]` and `hidden [1, L, D]` to the slots' outputs `[1, L, D]`."""
+    def __call__(self, embedding: mx.array, hidden: mx.array, cache: Any) -> mx.array:
+        """Maps `embedding [B, L, D]` and `hidden [B, L, D]` to the slots' outputs `[B, L, D]`.
+
+        `cache` is one layer's, as mlx-lm's attention takes it.
+        """
         pair = mx.concatenate([self.pre_fc_norm_embedding(embedding), self.pre_fc_norm_hidden(hidden)], axis=-1)
-        mask = None if pair.shape[1] == 1 else "causal"
-        output: mx.array = self.norm(self.layers[0](self.fc(pair), mask, cache))
+        output: mx.array = self.norm(self.layers[0](self.fc(pair), create_attention_mask(pair, cache), cache))
         return output
 
 
@@ -105,62 +111,79 @@ class _MtpDrafter:
         self.table = table
         self.ids = ids
 
-    def open(self) -> DraftState:
-        return _MtpState(self)
+    def open_batch(self) -> DraftBatch:
+        return _MtpBatch(self)
 
 
-class _MtpState:
-    """Implements `DraftState`: slots folded into the block's cache, and committed positions not folded yet."""
+class _MtpBatch:
+    """Implements `DraftBatch`: slots folded into the block's cache, and committed positions not folded yet."""
 
     def __init__(self, drafter: _MtpDrafter) -> None:
         self._drafter = drafter
-        self._cache = KVCache()
-        self._hidden: list[mx.array] = []
-        self._tokens: list[mx.array] = []
-        self._waiting = 0
+        self._cache = RaggedCache(layers=1)
+        self._waiting: list[WaitingPositions] = []
 
-    def observe(self, hidden: mx.array, next_tokens: mx.array) -> None:
-        self._hidden.append(hidden)
-        self._tokens.append(next_tokens)
-        self._waiting += hidden.shape[1]
-        if self._waiting >= _CATCH_UP_TOKENS:
+    def open(self) -> int:
+        self._waiting.append(WaitingPositions())
+        return self._cache.open()
+
+    def swap(self, one: int, other: int) -> None:
+        self._cache.swap(one, other)
+        self._waiting[one], self._waiting[other] = self._waiting[other], self._waiting[one]
+
+    def close_last(self) -> None:
+        self._cache.close_last()
+        self._waiting.pop()
+
+    def observe(self, hidden: mx.array, next_tokens: mx.array, kept: Sequence[Kept]) -> None:
+        for slot, row, count in kept:
+            self._waiting[slot].add(hidden, next_tokens, row, count)
+        slots = [slot for slot, _, _ in kept]
+        if any(self._waiting[slot].total >= _CATCH_UP_TOKENS for slot in slots):
             # The last position stays behind: `draft` needs its output.
-            self._fold(self._waiting - 1)
-            mx.async_eval(self._cache.state[:2])
+            first, last = min(slots), max(slots)
+            self._fold(first, [max(0, waiting.total - 1) for waiting in self._waiting[first : last + 1]])
+            mx.async_eval(self._cache.arrays())
 
-    def draft(self, count: int, position: int, pick: Pick, goes_on: GoesOn | None = None) -> mx.array:
-        output = self._fold(self._waiting)[:, -1:]
+    def draft(self, rows: int, count: int, pick: Pick, goes_on: GoesOn | None = None) -> mx.array:
+        output = self._newest_output(rows)
         drafter = self._drafter
-        committed = self._cache.offset
+        committed = list(self._cache.lengths[:rows])
         drafts: list[mx.array] = []
         try:
             for depth in range(count):
-                token = pick(output[:, 0] @ drafter.table.T, drafter.ids, position + depth)
+                token = pick(output[:, 0] @ drafter.table.T, drafter.ids, depth)
                 drafts.append(token)
                 if (goes_on is not None and not goes_on()) or depth + 1 == count:
                     break
-                output = drafter.block(drafter.embed(token[:, None]), output, self._cache)
+                output = drafter.block(drafter.embed(token[:, None]), output, self._cache.window(0, rows)[0])
+                self._cache.extend(0, [1] * rows)
         finally:
-            self._cache.trim(self._cache.offset - committed)
-        return mx.concatenate(drafts)
+            for slot, length in enumerate(committed):
+                self._cache.cut(slot, length)
+        return mx.stack(drafts, axis=1)
 
-    def _fold(self, count: int) -> mx.array:
-        hidden, tokens = self._waiting_arrays()
-        output = self._drafter.block(self._drafter.embed(tokens[:, :count]), hidden[:, :count], self._cache)
-        self._hold(hidden[:, count:], tokens[:, count:])
-        return output
+    def _newest_output(self, rows: int) -> mx.array:
+        """Folds everything and returns the block's output at each row's newest position, `[rows, 1, D]`."""
+        counts = [waiting.total for waiting in self._waiting[:rows]]
+        output = self._fold(0, counts)
+        if output.shape[1] == 1:
+            return output
+        newest = mx.array([max(0, count - 1) for count in counts])[:, None, None]
+        return mx.take_along_axis(output, newest, axis=1)
 
-    def _waiting_arrays(self) -> tuple[mx.array, mx.array]:
-        if not self._waiting:
+    def _fold(self, first: int, counts: Sequence[int]) -> mx.array:
+        """Runs the oldest `counts[i]` waiting positions of slot `first + i`; returns the block's outputs."""
+        waiting = self._waiting[first : first + len(counts)]
+        if not any(counts):
             raise RuntimeError("the drafter has observed no position yet")
-        if len(self._hidden) == 1:
-            return self._hidden[0], self._tokens[0]
-        return mx.concatenate(self._hidden, axis=1), mx.concatenate(self._tokens, axis=1)
-
-    def _hold(self, hidden: mx.array, tokens: mx.array) -> None:
-        self._waiting = hidden.shape[1]
-        self._hidden = [hidden] if self._waiting else []
-        self._tokens = [tokens] if self._waiting else []
+        hidden, tokens = padded_positions(waiting, counts)
+        drafter = self._drafter
+        output = drafter.block(drafter.embed(tokens), hidden, self._cache.window(first, len(counts))[0])
+        self._cache.extend(first, counts)
+        for row, count in zip(waiting, counts, strict=True):
+            row.drop(count)
+        return output
 
 
 def _block_args(config: MtpHeadConfig) -> ModelArgs:

@@ -1,18 +1,17 @@
-"""Runs the rows that leave speculation to the policy, burst by burst, and measures every step.
+"""Cuts the steps of the rows that leave speculation to the policy into bursts, and measures every step.
 
-A step passes over all AUTO rows, each with its own forward. It runs in the mode and at the width of the
-current grant, and its record goes back to the grant's source. A burst ends after the grant's steps, or
-early when the batch's width bucket or its depth regime changes.
+Each step of the batch runs these rows in the mode and at the width of the current grant; its record goes back
+to the grant's source. A burst ends after the grant's steps, or early when the batch's width bucket or its depth
+regime changes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from burstgate_decode.engine.grants import GrantSource
-from burstgate_decode.engine.request import Clock
 from burstgate_decode.engine.rounds import StepResult
 from burstgate_decode.engine.row import Row, StepLabel
-from burstgate_decode.engine.stepper import Stepper, count_positions
+from burstgate_decode.engine.stepper import count_positions
 from burstgate_policy.core.types import Grant, Mode, Situation, StepRecord
 
 # A grant asked for with the last step of a burst is answered while that step computes; this is how long
@@ -31,21 +30,15 @@ class _Burst:
 
 
 class BurstRunner:
-    """The burst in progress."""
+    """The burst in progress. Each step is `begin`, then `label` and `next_is_plain` at will, then `end`."""
 
-    def __init__(
-        self, grants: GrantSource, stepper: Stepper, on_error: Callable[[Row, Exception], None], clock: Clock
-    ) -> None:
-        """`on_error` ends a row whose step raised; the others go on."""
+    def __init__(self, grants: GrantSource) -> None:
+        """No burst yet."""
         self._grants = grants
-        self._stepper = stepper
-        self._on_error = on_error
-        self._clock = clock
         self._burst: _Burst | None = None
 
-    def step(self, rows: Sequence[Row]) -> None:
-        """Runs one step over `rows`, which are decoding and not finished. Not empty."""
-        situation = self._situation(rows)
+    def begin(self, situation: Situation) -> None:
+        """A step starts. `situation`: of the whole batch, and what its AUTO rows may do."""
         burst = self._burst
         if burst is None or burst.steps_left == 0 or not _same_regime(burst.situation, situation):
             grant = self._grants.next(situation)
@@ -53,28 +46,10 @@ class BurstRunner:
         burst.steps_left -= 1
         if burst.steps_left == 0:
             self._grants.prefetch(situation)
-        self._grants.report(self._run(burst, rows, situation))
 
-    def idle(self) -> None:
-        """Ends the busy period: the burst is over, and its outcome is handed over."""
-        if self._burst is not None:
-            self._burst = None
-            self._grants.idle()
-
-    def _run(self, burst: _Burst, rows: Sequence[Row], situation: Situation) -> StepRecord:
-        grant = burst.grant
-        account = _Account(self._clock())
-        for row in rows:
-            if not row.alive:
-                continue
-            label = self._label(burst, row)
-            try:
-                account.add(self._stepper.run(row, label, lambda: self._next_is_plain(burst)))
-            except Exception as error:  # noqa: BLE001  (whatever one row raises must end that row alone)
-                self._on_error(row, error)
-        return account.record(grant, situation, self._clock())
-
-    def _label(self, burst: _Burst, row: Row) -> StepLabel:
+    def label(self, row: Row) -> StepLabel:
+        """What the grant has an AUTO row do. Notes the burst in the row's account."""
+        burst = self._running()
         grant = burst.grant
         first = id(row) not in burst.seen
         if first:
@@ -84,65 +59,69 @@ class BurstRunner:
             row.stats.explanation = grant.explanation
         return StepLabel(grant.mode, grant.draft_width, grant.reason, grant.explanation if first else "")
 
-    def _next_is_plain(self, burst: _Burst) -> bool:
+    def next_is_plain(self) -> bool:
+        """Whether the next step is known to be plain for the AUTO rows."""
+        burst = self._running()
         if burst.steps_left > 0:
             return not burst.grant.mode.speculates
         upcoming = self._grants.upcoming(_UPCOMING_WAIT_MS)
         return upcoming is not None and not upcoming.mode.speculates
 
-    def _situation(self, rows: Sequence[Row]) -> Situation:
-        return Situation(
-            width=len(rows),
-            depth_tokens=max(len(row.tokens) for row in rows),
-            min_emitted_tokens=min(row.emitted for row in rows),
-            eligible=True,
-            max_draft_width=max(self._stepper.draft_width_of(row) for row in rows),
-        )
+    def end(self, done: StepResult, situation: Situation, wall_ms: float, disturbed: bool) -> None:
+        """The step has run. `disturbed`: other work was mixed in, so its time says nothing."""
+        self._grants.report(_record(self._running().grant, done, situation, wall_ms, disturbed))
+
+    def idle(self) -> None:
+        """Ends the busy period: the burst is over, and its outcome is handed over."""
+        if self._burst is not None:
+            self._burst = None
+            self._grants.idle()
+
+    def _running(self) -> _Burst:
+        if self._burst is None:
+            raise RuntimeError("no burst is running")
+        return self._burst
 
 
-class _Account:
-    """Adds up one step over its rows."""
+def situation_of(rows: Sequence[Row], auto: Sequence[Row], draft_widths: Sequence[int]) -> Situation:
+    """What the next burst runs on: all decoding `rows`, of which `auto` follow the grant, each up to its width.
 
-    def __init__(self, start_ms: float) -> None:
-        self._start_ms = start_ms
-        self._emitted = 0
-        self._proposed = 0
-        self._rounds = 0
-        self._verify_rows = 0
-        self._rows = 0
-        self._accepted_by_position: list[int] = []
-        self._draft_ms = 0.0
-        self._verify_ms = 0.0
+    The depth is the longest row's: attention in a shared forward costs every row as many keys as that one has.
+    """
+    return Situation(
+        width=len(rows),
+        depth_tokens=max(len(row.tokens) for row in rows),
+        min_emitted_tokens=min(row.emitted for row in auto),
+        eligible=True,
+        max_draft_width=max(draft_widths),
+    )
 
-    def add(self, result: StepResult) -> None:
-        self._rows += 1
-        self._rounds += result.proposed > 0
-        self._emitted += len(result.tokens)
-        self._proposed += result.proposed + result.dropped
-        self._verify_rows += result.draft_width if result.proposed else 0
-        self._draft_ms += result.draft_ms
-        self._verify_ms += result.verify_ms
-        count_positions(self._accepted_by_position, result.accepted)
 
-    def record(self, grant: Grant, situation: Situation, now_ms: float) -> StepRecord:
-        wall_ms = now_ms - self._start_ms
-        # A step in which some row could not follow the grant measures neither mode.
-        follows = self._rows > 0 and self._rounds == (self._rows if grant.mode.speculates else 0)
-        return StepRecord(
-            mode=grant.mode,
-            # What the rounds ran, on average, where they stopped before the grant's width.
-            draft_width=-(-self._verify_rows // self._rounds) if follows and self._rounds else grant.draft_width,
-            width=max(1, self._rows),
-            depth_tokens=situation.depth_tokens,
-            emitted=self._emitted,
-            proposed=self._proposed,
-            accepted_by_position=tuple(self._accepted_by_position),
-            draft_ms=self._draft_ms,
-            verify_ms=self._verify_ms,
-            overhead_ms=max(0.0, wall_ms - self._draft_ms - self._verify_ms),
-            wall_ms=wall_ms,
-            excluded=not follows or grant.mode is Mode.PINNED,
-        )
+def _record(grant: Grant, done: StepResult, situation: Situation, wall_ms: float, disturbed: bool) -> StepRecord:
+    """The step's record: everything is counted over all rows of the forward, those beside the grant as well."""
+    accepted_by_position: list[int] = []
+    rounds = 0
+    # What ran, where rounds were not as wide as was granted; the widest row is what the forward cost.
+    widest = max((result.draft_width for result in done.rows), default=1)
+    for result in done.rows:
+        rounds += result.draft_width > 1
+        count_positions(accepted_by_position, result.accepted)
+    # A step in which some row could not follow the grant measures neither mode.
+    follows = bool(done.rows) and rounds == (len(done.rows) if grant.mode.speculates else 0)
+    return StepRecord(
+        mode=grant.mode,
+        draft_width=widest if follows and rounds else grant.draft_width,
+        width=max(1, len(done.rows)),
+        depth_tokens=situation.depth_tokens,
+        emitted=sum(len(result.tokens) for result in done.rows),
+        proposed=sum(result.draft_width - 1 + result.dropped for result in done.rows),
+        accepted_by_position=tuple(accepted_by_position),
+        draft_ms=done.draft_ms,
+        verify_ms=done.verify_ms,
+        overhead_ms=max(0.0, wall_ms - done.draft_ms - done.verify_ms),
+        wall_ms=wall_ms,
+        excluded=not follows or disturbed or grant.mode is Mode.PINNED,
+    )
 
 
 def _same_regime(old: Situation, new: Situation) -> bool:

@@ -10,11 +10,11 @@ import mlx.core as mx
 
 from burstgate_decode.drafters.base import GoesOn, Pick
 from burstgate_decode.engine.stopping import StoppingRule
-from burstgate_decode.models.arrays import as_float, floats
+from burstgate_decode.models.arrays import float_rows, floats
 
 
 class DraftWatch:
-    """The drafts of one row in one round."""
+    """The drafts of a batch's rows in one round."""
 
     def __init__(self, pick: Pick, rule: StoppingRule | None) -> None:
         """`pick` chooses the drafts. Without a rule nothing is read before the round has its drafts."""
@@ -27,25 +27,27 @@ class DraftWatch:
         """What the drafter is to ask after each draft."""
         return self._ask_rule if self._rule is not None else None
 
-    def pick(self, logits: mx.array, ids: mx.array | None, position: int) -> mx.array:
-        """Picks a draft from `logits [1, V']` over the token ids `ids [V']`; returns `[1]`, lazily."""
-        tokens = self._pick(logits, ids, position)
+    def pick(self, logits: mx.array, ids: mx.array | None, depth: int) -> mx.array:
+        """Picks a draft for each row from `logits [B, V']` over the token ids `ids [V']`; returns `[B]`, lazily."""
+        tokens = self._pick(logits, ids, depth)
         self._probabilities.append(probability_of(logits, ids, tokens))
         return tokens
 
     def worth_verifying(self, drafts: int) -> int:
-        """How many of the drafts made go into the verify."""
+        """How many of the drafts made of each row go into the verify."""
         # A drafter that picks nothing gives no probabilities to judge by.
         return self._rule.worth_verifying() if self._rule is not None and self._probabilities else drafts
 
-    def probabilities(self) -> list[float]:
-        """Of each draft made; empty if the drafter gives none. Evaluates."""
-        return floats(mx.concatenate(self._probabilities)) if self._probabilities else []
+    def probabilities(self, rows: int) -> list[list[float]]:
+        """Of each draft made, by row; empty if the drafter gives none. Evaluates."""
+        if not self._probabilities:
+            return [[] for _ in range(rows)]
+        return float_rows(mx.stack(self._probabilities, axis=1))
 
     def _ask_rule(self) -> bool:
         if self._rule is None or not self._probabilities:
             return True
-        return self._rule.goes_on([as_float(self._probabilities[-1])])
+        return self._rule.goes_on(floats(self._probabilities[-1]))
 
 
 def probability_of(logits: mx.array, ids: mx.array | None, tokens: mx.array) -> mx.array:

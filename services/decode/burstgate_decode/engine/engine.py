@@ -1,8 +1,8 @@
 """The engine: one thread that owns everything of MLX and turns submitted answers into events.
 
 Concurrency model. Callers on any thread only append to `_waiting` under `_lock` and set a ticket's flag;
-the engine's thread loads the models, admits rows between steps, runs one prompt chunk and one step of each
-decoding row a pass, and calls each answer's sink. MLX arrays and streams never leave that thread, which
+the engine's thread loads the models, admits rows between steps, runs at most one prompt chunk and one step of
+the whole batch a pass, and calls each answer's sink. MLX arrays and streams never leave that thread, which
 ends by clearing its streams, since MLX otherwise aborts the process at exit.
 """
 
@@ -15,13 +15,14 @@ import mlx.core as mx
 import structlog
 
 from burstgate_decode.drafters.base import Drafter
-from burstgate_decode.engine.bursts import BurstRunner
+from burstgate_decode.engine.batch import Batch
+from burstgate_decode.engine.bursts import BurstRunner, situation_of
 from burstgate_decode.engine.grants import GrantSource
 from burstgate_decode.engine.limits import EngineLimits
 from burstgate_decode.engine.request import AnswerRequest, Clock, Failure, Sink, SpeculationChoice
 from burstgate_decode.engine.rounds import prefill_chunk
 from burstgate_decode.engine.row import Row, StepLabel, Ticket
-from burstgate_decode.engine.stepper import Stepper
+from burstgate_decode.engine.stepper import GuardMargins, Stepper
 from burstgate_decode.engine.stopping import Stopping
 from burstgate_decode.models.target import Target
 from burstgate_policy.core.types import Mode, Reason
@@ -41,8 +42,8 @@ class Pairing:
     drafter: Drafter | None
     draft_width: int
     """Widest verify, in rows; 1 without a drafter."""
-    guard_margin: float
-    """A verified choice whose margin is not above this is decided again by a one-row step."""
+    margins: GuardMargins
+    """Which choices are decided again by a one-row step."""
     grants: GrantSource
     plain_reason: Reason = Reason.NO_DRAFTER
     """Why nothing speculates, without a drafter."""
@@ -70,6 +71,8 @@ class Engine:
         self._stopping = False
         self._active_count = 0
         self._active: list[Row] = []
+        # Rows whose prompts are still being read, the next to run first.
+        self._prefilling: deque[Row] = deque()
         self._loaded = threading.Event()
         self._load_error: BaseException | None = None
         self._death: BaseException | None = None
@@ -133,15 +136,12 @@ class Engine:
                 return
             finally:
                 self._loaded.set()
+            pairing = self._pairing
+            self._batch = Batch(pairing.target, pairing.drafter)
             self._stepper = Stepper(
-                self._pairing.target,
-                self._pairing.drafter,
-                self._pairing.guard_margin,
-                self._pairing.draft_width,
-                self._clock,
-                self._pairing.stopping,
+                self._batch, pairing.margins, pairing.draft_width, self._fail, self._clock, pairing.stopping
             )
-            self._bursts = BurstRunner(self._pairing.grants, self._stepper, self._fail, self._clock)
+            self._bursts = BurstRunner(pairing.grants)
             while self._admit():
                 self._pass()
         except BaseException as error:  # noqa: BLE001  (the thread ends here; whoever follows it is told)
@@ -169,56 +169,98 @@ class Engine:
                 admitted.append(self._waiting.popleft())
             self._active_count = len(self._active) + len(admitted)
         for row in admitted:
+            self._active.append(row)
             self._guarded(row, self._open)
-        self._active.extend(admitted)
         return True
 
     def _open(self, row: Row) -> None:
         drafter = self._pairing.drafter
-        speculates = drafter is not None and row.request.speculation is not SpeculationChoice.OFF
-        row.admit(self._pairing.target, drafter.open() if drafter is not None and speculates else None)
+        row.admit(self._pairing.target, drafter is not None and row.request.speculation is not SpeculationChoice.OFF)
+        self._batch.join(row)
+        if row.prefill_left > 0:
+            self._prefilling.append(row)
 
     def _pass(self) -> None:
-        """One prompt chunk and one step of every decoding row."""
-        prefilling = [row for row in self._active if row.alive and row.prefill_left > 0]
-        if prefilling:
-            # In turn, so that a long prompt neither waits for every short one nor holds them up.
-            row = prefilling[0]
-            self._guarded(row, self._prefill)
-            self._active.remove(row)
-            self._active.append(row)
-        decoding = [row for row in self._active if row.alive and row.prefill_left == 0]
-        auto = [row for row in decoding if self._is_auto(row)]
-        if auto:
-            self._bursts.step(auto)
-        for row in decoding:
-            if not self._is_auto(row) and row.alive:
-                self._guarded(row, self._step_fixed)
-        self._active = [row for row in self._active if row.alive]
-        with self._lock:
-            self._active_count = len(self._active)
+        """At most one chunk of one prompt, then one step of all decoding rows."""
+        self._drop_ended()
+        disturbed = self._prefill_next()
+        if self._batch.decoding:
+            self._step(disturbed)
+        self._drop_ended()
         if not any(self._is_auto(row) for row in self._active):
             self._bursts.idle()
 
+    def _drop_ended(self) -> None:
+        for row in self._active:
+            if not row.alive and row.slot is not None:
+                self._batch.leave(row)
+        self._active = [row for row in self._active if row.alive]
+        self._prefilling = deque(row for row in self._prefilling if row.alive)
+        with self._lock:
+            self._active_count = len(self._active)
+        if not self._active:
+            mx.clear_cache()
+
+    def _prefill_next(self) -> bool:
+        """Runs a chunk of the prompt whose turn it is. Whether there was one.
+
+        Prompts take turns, a chunk each, so that a long one neither waits for every short one nor holds them up.
+        Since a step of the decoding rows follows every chunk, a running answer never waits for more than one.
+        """
+        if not self._prefilling:
+            return False
+        row = self._prefilling.popleft()
+        self._guarded(row, self._prefill)
+        if row.alive and row.prefill_left > 0:
+            self._prefilling.append(row)
+        return True
+
     def _prefill(self, row: Row) -> None:
         start_ms = self._clock()
-        prefill_chunk(self._pairing.target, row, self._limits.prefill_chunk_tokens)
+        prefill_chunk(self._batch, row, self._limits.prefill_chunk_tokens)
         row.prefill_ms += self._clock() - start_ms
+        if row.prefill_left == 0:
+            self._batch.start_decoding(row)
+
+    def _step(self, disturbed: bool) -> None:
+        """One step of all decoding rows. `disturbed`: a step in flight was held up by a prompt's chunk."""
+        rows = self._batch.decoding
+        auto = [row for row in rows if self._is_auto(row)]
+        if not auto:
+            self._stepper.step(self._label, self._next_is_plain)
+            return
+        disturbed = disturbed and self._batch.flight is not None
+        situation = situation_of(rows, auto, [self._stepper.draft_width_of(row) for row in auto])
+        start_ms = self._clock()
+        self._bursts.begin(situation)
+        done = self._stepper.step(self._label, self._next_is_plain)
+        self._bursts.end(done, situation, self._clock() - start_ms, disturbed)
 
     def _is_auto(self, row: Row) -> bool:
         return self._pairing.drafter is not None and row.request.speculation is SpeculationChoice.AUTO
 
-    def _step_fixed(self, row: Row) -> None:
-        width = self._stepper.draft_width_of(row)
+    def _label(self, row: Row) -> StepLabel:
+        if self._is_auto(row):
+            return self._bursts.label(row)
         if self._pairing.drafter is None:
             label = StepLabel(Mode.PLAIN, 1, self._pairing.plain_reason, "")
         elif row.request.speculation is SpeculationChoice.ON:
-            label = StepLabel(Mode.SPECULATIVE, width, Reason.REQUEST_ON, "")
+            label = StepLabel(Mode.SPECULATIVE, self._stepper.draft_width_of(row), Reason.REQUEST_ON, "")
         else:
             label = StepLabel(Mode.PLAIN, 1, Reason.REQUEST_OFF, "")
         row.stats.bursts.setdefault((label.mode, label.reason), 1)
         row.stats.explanation = _FIXED_SENTENCES.get(label.reason, self._pairing.plain_because)
-        self._stepper.run(row, label, lambda: True)
+        return label
+
+    def _next_is_plain(self) -> bool:
+        """Whether the step after this one is known to be plain for every row."""
+        rows = self._batch.decoding
+        if any(row.request.speculation is SpeculationChoice.ON and self._may_draft_next(row) for row in rows):
+            return False
+        return not any(self._is_auto(row) for row in rows) or self._bursts.next_is_plain()
+
+    def _may_draft_next(self, row: Row) -> bool:
+        return row.drafts and row.remaining > 2
 
     def _guarded(self, row: Row, work: Callable[[Row], None]) -> None:
         try:
@@ -237,6 +279,7 @@ class Engine:
             self._waiting.clear()
             self._active_count = 0
         self._active = []
+        self._prefilling.clear()
         stopped = Fault(FaultKind.UNAVAILABLE, "SHUTTING_DOWN", "the server shut down before the answer was finished")
         for row in rows:
             if not row.finished:

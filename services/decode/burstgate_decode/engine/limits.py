@@ -11,5 +11,5 @@ class EngineLimits:
     """Answers generated at once. Each needs its own KV cache."""
     max_queued_rows: int = 64
     """Answers that may wait; one more is refused."""
-    prefill_chunk_tokens: int = 512
+    prefill_chunk_tokens: int = 128
     """Prompt tokens run between two steps of the decoding rows, so a long prompt delays a stream by one chunk."""

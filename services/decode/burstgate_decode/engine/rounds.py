@@ -1,152 +1,251 @@
-"""The steps of one row: a chunk of its prompt, a plain step, a draft-verify round.
+"""The forwards of a batch: a chunk of one prompt, a plain step of all rows, a draft-verify round of all rows.
 
 A round drafts K - 1 tokens, verifies the newest token and the drafts in one forward, keeps the longest
-prefix of drafts that equals the target's own choices plus one target token, and rewinds the cache to what
-was kept. With a rule it may stop drafting earlier, or leave its last drafts unverified. A round is a
-transaction: whatever is raised inside it, the cache ends equal to the committed tokens. K counts the rows of
-the verify.
+prefix of drafts that equals the target's own choices plus one target token, and cuts the cache to what
+was kept. With a rule it may stop drafting earlier, or leave its last drafts unverified. K counts the rows of the
+verify. Every row of a batch has a K of its own: one that may not draft, or
+fewer tokens than its neighbours, rides along, and what the forward computes behind its own K is cut off unread.
+A step is a transaction: whatever is raised inside it, the caches end equal to the committed tokens.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import mlx.core as mx
 
+from burstgate_decode.engine.batch import Batch, Flight, slot_of
+from burstgate_decode.engine.choosing import Place, choose_rows, pick_rows
 from burstgate_decode.engine.draft_watch import DraftWatch
 from burstgate_decode.engine.request import Clock
-from burstgate_decode.engine.row import Flight, Row
+from burstgate_decode.engine.row import Row
 from burstgate_decode.engine.stopping import StoppingRule
-from burstgate_decode.models.arrays import as_int, floats, ints
-from burstgate_decode.models.target import Target, cache_arrays, cache_length, rewind
+from burstgate_decode.models.arrays import as_int, float_rows, int_rows
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """What a step chose for one row, before the row commits it."""
+
+    row: Row
+    tokens: list[int]
+    drafted: list[bool]
+    logits: mx.array | None
+    """Processed logits of the tokens, `[L, V]`, if the row reports log-probabilities."""
+    draft_width: int = 1
+    accepted: int = 0
+    redecided: bool = False
+    dropped: int = 0
+    """Drafts made and not verified."""
+    saved: int = 0
+    """Drafts not made, of those that the row's width allowed."""
+    matched: int = 0
+    """Drafts from the first on that the target chose itself; its last choice speaks for the first one dropped."""
+    probabilities: tuple[float, ...] = ()
+    """The drafter's, of each draft; empty where it gives none."""
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step chose, before the row commits it. Times are host wall milliseconds."""
+    """One step of the batch. Times are host wall milliseconds."""
 
-    tokens: list[int]
-    drafted: list[bool]
-    logits: mx.array
-    draft_width: int = 1
-    """Rows of the verify; 1 for a plain step."""
-    probabilities: tuple[float, ...] = ()
-    """The drafter's, of each draft; empty where it gives none."""
-    proposed: int = 0
-    """Drafts verified."""
-    dropped: int = 0
-    """Drafts made and not verified."""
-    matched: int = 0
-    """Drafts from the first on that the target chose itself; its last choice speaks for the first one dropped."""
-    accepted: int = 0
-    draft_ms: float = 0.0
-    verify_ms: float = 0.0
-    redecided: bool = False
+    rows: list[RowResult]
+    draft_ms: float
+    verify_ms: float
 
 
-def prefill_chunk(target: Target, row: Row, chunk_tokens: int) -> None:
-    """Runs the next piece of the row's prompt; its last token is left for the first step."""
+def prefill_chunk(batch: Batch, row: Row, chunk_tokens: int) -> None:
+    """Runs the next piece of a row's prompt; its last token is left for the first step."""
     start = row.prefilled
     end = start + min(chunk_tokens, row.prefill_left)
     prompt = row.request.prompt
-    hidden = target.advance(mx.array([prompt[start:end]]), row.cache)
-    if row.draft is not None and hidden is not None:
-        row.draft.observe(hidden, mx.array([prompt[start + 1 : end + 1]]))
-        mx.eval(cache_arrays(row.cache), hidden)
-    else:
-        mx.eval(cache_arrays(row.cache))
+    (hidden,) = batch.cache.run(batch.target.advance, mx.array([prompt[start:end]]), slot_of(row))
+    batch.observe([row], hidden, mx.array([prompt[start + 1 : end + 1]]), [end - start])
+    mx.eval(batch.cache.arrays(), hidden if hidden is not None else [])
     row.prefilled = end
 
 
-def plain_step(target: Target, row: Row, look_ahead: bool, clock: Clock) -> StepResult:
-    """Chooses one token from a one-row forward.
+def plain_step(batch: Batch, look_ahead: bool, guard_margin: float, clock: Clock) -> StepResult:
+    """Chooses one token for every decoding row.
 
-    With `look_ahead` the next plain step is issued before this one's token is read, so that building it
-    overlaps with computing this one.
+    With `look_ahead` the next plain step is issued before this one's tokens are read, so that building it
+    overlaps with computing this one. A row that joined while a step was in flight is first part of the next
+    one. `guard_margin`: a choice whose margin is not above it is left to a forward of that row alone; 0 trusts
+    every choice.
     """
     start_ms = clock()
-    flight = row.flight or _issue(target, row, mx.array(row.tokens[-1:]), len(row.tokens), None)
-    newest = flight.choice.tokens
-    row.flight = _issue(target, row, newest, len(row.tokens) + 1, newest) if look_ahead else None
-    token = as_int(newest)
-    if row.draft is not None and flight.hidden is not None:
-        row.draft.observe(flight.hidden, newest[None])
-    return StepResult([token], [False], flight.choice.logits, verify_ms=clock() - start_ms)
+    with batch.undone_on_error():
+        flight = batch.flight or _issue(batch, None, guard_margin)
+        batch.flight = _issue(batch, flight, guard_margin) if look_ahead else None
+        chosen = int_rows(flight.choice.tokens)
+        margins = float_rows(flight.choice.margins) if flight.choice.margins is not None else None
+        kept = [1 if margins is None else _trusted(margins[at], guard_margin, 1) for at in range(len(flight.rows))]
+        results = [
+            RowResult(row, chosen[at][: kept[at]], [False] * kept[at], flight.choice.logits[at])
+            for at, row in enumerate(flight.rows)
+            if row.slot is not None
+        ]
+        results = _finished(batch, results, flight.rows, flight.hidden, flight.choice.tokens, kept)
+    return StepResult(results, 0.0, clock() - start_ms)
 
 
 def draft_verify_round(
-    target: Target, row: Row, draft_width: int, guard_margin: float, clock: Clock, rule: StoppingRule | None = None
+    batch: Batch, widths: Sequence[int], guard_margin: float, clock: Clock, rule: StoppingRule | None = None
 ) -> StepResult:
-    """Runs one round of `draft_width` rows (2 or more), or with a `rule` of as many as it finds worth it.
+    """Runs one round in which decoding row i has `widths[i]` rows of the verify: 1 or more, and some 2 or more.
 
-    A choice whose margin is not above `guard_margin` is not trusted: the round keeps what lies before it
-    (perhaps nothing) and asks for a one-row step to decide that position.
+    With a `rule` these are the most that a row may have, and as many run as the rule finds worth it.
+    A choice whose margin is not above `guard_margin` is not trusted: the row keeps what lies before it (perhaps
+    nothing), and a one-row forward decides that position.
     """
-    if row.draft is None or row.flight is not None:
+    if batch.drafts is None or batch.flight is not None:
         raise RuntimeError("a round needs a drafter and no step in flight")
     start_ms = clock()
-    position = len(row.tokens)
-    committed = cache_length(row.cache)
-    kept = 0
-    try:
-        watch = DraftWatch(row.chooser.pick, rule)
-        made = row.draft.draft(draft_width - 1, position, watch.pick, watch.goes_on)
-        drafts = made[: watch.worth_verifying(made.shape[0])]
+    rows = batch.decoding
+    with batch.undone_on_error():
+        watch = DraftWatch(partial(pick_rows, rows), rule)
+        made = batch.drafts.draft(len(rows), max(widths) - 1, watch.pick, watch.goes_on)
+        drafts = made[:, : watch.worth_verifying(made.shape[1])]
         mx.async_eval(drafts)
-        step = target.forward(mx.concatenate([mx.array(row.tokens[-1:]), drafts])[None], row.cache)
-        history = mx.concatenate([mx.array(row.tokens), drafts]) if row.chooser.reads_history else None
-        choice = row.chooser.choose(step.logits[0], position, history, margins=guard_margin > 0.0)
+        verified = [min(width, drafts.shape[1] + 1) for width in widths]
+        inputs = mx.concatenate([_newest(rows), drafts], axis=1)
+        step = batch.target.forward_rows(inputs, batch.cache, 0)
+        places = [
+            Place(row, len(row.tokens), width, partial(_history, row, drafts, at, width - 1))
+            for at, (row, width) in enumerate(zip(rows, verified, strict=True))
+        ]
+        choice = choose_rows(places, step.logits, margins=guard_margin > 0.0)
         mx.eval(drafts)
         drafted_ms = clock()
-        chosen = ints(choice.tokens)
-        verified_ms = clock()
-        matched = _matching_prefix(ints(made), chosen)
-        accepted = min(matched, drafts.shape[0])
-        probabilities = watch.probabilities()
-        kept = _trusted(choice.margins, guard_margin, accepted + 1)
-        tokens = chosen[:kept]
-        if kept and step.hidden is not None:
-            row.draft.observe(step.hidden[:, :kept], mx.array([tokens]))
-    finally:
-        rewind(row.cache, committed + kept)
-    return StepResult(
-        tokens,
-        [place < accepted for place in range(kept)],
-        choice.logits,
-        draft_width=drafts.shape[0] + 1,
-        probabilities=tuple(probabilities),
-        proposed=drafts.shape[0],
-        dropped=made.shape[0] - drafts.shape[0],
-        matched=matched,
-        accepted=min(accepted, kept),
-        draft_ms=drafted_ms - start_ms,
-        verify_ms=verified_ms - drafted_ms,
-        redecided=kept <= accepted,
-    )
+        chosen, drafted = int_rows(choice.tokens), int_rows(made)
+        probabilities = watch.probabilities(len(rows))
+        margins = float_rows(choice.margins) if choice.margins is not None else None
+        results: list[RowResult] = []
+        for at, (row, allowed, width) in enumerate(zip(rows, widths, verified, strict=True)):
+            own = min(made.shape[1], allowed - 1)
+            matched = _matching_prefix(drafted[at][:own], chosen[at][:width])
+            accepted = min(matched, width - 1)
+            kept = accepted + 1 if margins is None else _trusted(margins[at], guard_margin, accepted + 1)
+            batch.cut(row, kept)
+            flags = [place < accepted for place in range(kept)]
+            results.append(
+                RowResult(
+                    row, chosen[at][:kept], flags, choice.logits[at], width, min(accepted, kept),
+                    dropped=own - (width - 1), saved=allowed - 1 - own, matched=matched,
+                    probabilities=tuple(probabilities[at][:own]),
+                )
+            )  # fmt: skip
+        counts = [len(result.tokens) for result in results]
+        results = _finished(batch, results, rows, step.hidden, choice.tokens, counts)
+    return StepResult(results, drafted_ms - start_ms, clock() - drafted_ms)
 
 
-def _issue(target: Target, row: Row, newest: mx.array, position: int, in_flight: mx.array | None) -> Flight:
-    step = target.forward(newest[None], row.cache)
-    history = None
-    if row.chooser.reads_history:
-        history = mx.array(row.tokens)
-        history = history if in_flight is None else mx.concatenate([history, in_flight])
-    choice = row.chooser.choose(step.logits[0], position, history, margins=False)
+def step_alone(batch: Batch, row: Row) -> RowResult:
+    """A plain step of one row by itself, with no step in flight."""
+    decision = _decide_alone(batch, row, [])
+    batch.observe([row], decision.hidden, decision.token[None], [1])
+    return RowResult(row, [as_int(decision.token)], [False], decision.logits)
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """A token `[1]` that a one-row forward chose, the logits `[1, V]` it chose from and the hidden state."""
+
+    token: mx.array
+    logits: mx.array
+    hidden: mx.array | None
+
+
+def _decide_alone(batch: Batch, row: Row, kept: Sequence[int]) -> _Decision:
+    """Chooses a row's token behind its committed ones and `kept` by a forward of one row and one token."""
+    tokens = [*row.tokens, *kept]
+    batch.cut(row, len(kept))
+    step = batch.target.forward_rows(mx.array([tokens[-1:]]), batch.cache, slot_of(row))
+    history = mx.array(tokens) if row.chooser.reads_history else None
+    choice = row.chooser.choose(step.logits[0], len(tokens), history, margins=False)
+    mx.eval(choice.tokens)
+    return _Decision(choice.tokens, choice.logits, step.hidden)
+
+
+def _finished(
+    batch: Batch,
+    results: Sequence[RowResult],
+    rows: Sequence[Row],
+    hidden: mx.array | None,
+    tokens: mx.array,
+    counts: Sequence[int],
+) -> list[RowResult]:
+    """Decides what was not trusted, and tells the drafter what `rows` kept of the forward and of that."""
+    decisions = {
+        at: _decide_alone(batch, result.row, result.tokens)
+        for at, result in enumerate(results)
+        if len(result.tokens) == result.accepted
+    }
+    batch.observe(rows, hidden, tokens, counts)
+    finished = list(results)
+    for at, decision in decisions.items():
+        result = results[at]
+        batch.observe([result.row], decision.hidden, decision.token[None], [1])
+        known = (
+            None if result.logits is None else mx.concatenate([result.logits[: len(result.tokens)], decision.logits])
+        )
+        finished[at] = replace(
+            result,
+            tokens=[*result.tokens, as_int(decision.token)],
+            drafted=[*result.drafted, False],
+            logits=known,
+            redecided=True,
+        )
+    return finished
+
+
+def _issue(batch: Batch, flight: Flight | None, guard_margin: float) -> Flight:
+    """Issues a plain step of all decoding rows, behind the tokens that `flight` is choosing."""
+    rows = batch.decoding
+    aloft = {} if flight is None else {id(row): at for at, row in enumerate(flight.rows)}
+    sources = [aloft.get(id(row)) for row in rows]
+    if flight is None:
+        newest = _newest(rows)
+    elif sources == list(range(len(flight.rows))):
+        newest = flight.choice.tokens
+    else:
+        tokens = flight.choice.tokens
+        newest = mx.concatenate(
+            [_newest([row]) if at is None else tokens[at : at + 1] for row, at in zip(rows, sources, strict=True)]
+        )
+    step = batch.target.forward_rows(newest, batch.cache, 0)
+    places = [
+        Place(
+            row, len(row.tokens) + (source is not None), 1, partial(_history, row, newest, at, int(source is not None))
+        )
+        for at, (row, source) in enumerate(zip(rows, sources, strict=True))
+    ]
+    choice = choose_rows(places, step.logits, margins=guard_margin > 0.0 and len(rows) > 1)
     mx.async_eval(choice.tokens)
-    return Flight(choice, step.hidden)
+    return Flight(tuple(rows), choice, step.hidden)
 
 
-def _matching_prefix(drafts: list[int], chosen: list[int]) -> int:
+def _newest(rows: Sequence[Row]) -> mx.array:
+    """The rows' newest committed tokens, `[B, 1]`."""
+    return mx.array([row.tokens[-1:] for row in rows], mx.uint32)
+
+
+def _history(row: Row, more: mx.array, at: int, count: int) -> mx.array:
+    """The row's tokens and the first `count` of row `at` of `more [B, L]`."""
+    tokens = mx.array(row.tokens, more.dtype)
+    return mx.concatenate([tokens, more[at, :count]]) if count else tokens
+
+
+def _matching_prefix(drafts: Sequence[int], chosen: Sequence[int]) -> int:
     count = 0
     while count < min(len(drafts), len(chosen)) and drafts[count] == chosen[count]:
         count += 1
     return count
 
 
-def _trusted(margins: mx.array | None, guard_margin: float, count: int) -> int:
+def _trusted(margins: Sequence[float], guard_margin: float, count: int) -> int:
     """How many of the first `count` choices come before the first one inside the guard margin."""
-    if margins is None:
-        return count
-    values = floats(margins)
     for place in range(count):
-        if values[place] <= guard_margin:
+        if margins[place] <= guard_margin:
             return place
     return count

@@ -1,14 +1,10 @@
-"""One answer being generated: its tokens, cache, drafter state, text and account.
+"""One answer being generated: its tokens, text and account, and which slot of the batch it holds.
 
-Between steps this always holds: the cache covers every token but the newest one, or, while the next
-plain step is in flight, every token. Only the engine's thread touches a row.
+Only the engine's thread touches a row. Its keys and values, and what its drafter remembers, are the batch's.
 """
 
 from dataclasses import dataclass
 
-import mlx.core as mx
-
-from burstgate_decode.drafters.base import DraftState
 from burstgate_decode.engine.request import (
     AnswerRequest,
     Clock,
@@ -21,9 +17,9 @@ from burstgate_decode.engine.request import (
     Timings,
     TokenLogprobs,
 )
-from burstgate_decode.engine.sampling import Choice, Chooser
+from burstgate_decode.engine.sampling import Chooser
 from burstgate_decode.engine.text import AnswerText, Piece
-from burstgate_decode.models.target import Cache, Target
+from burstgate_decode.models.target import Target
 from burstgate_policy.core.types import Mode, Reason
 
 
@@ -37,14 +33,6 @@ class Ticket:
     def cancel(self) -> None:
         """Asks for the row to be freed. Any thread may call it, any number of times."""
         self.cancelled = True
-
-
-@dataclass(frozen=True)
-class Flight:
-    """A plain step that was issued and not read: its choice `[1]` and the hidden state `[1, 1, D]`."""
-
-    choice: Choice
-    hidden: mx.array | None
 
 
 @dataclass(frozen=True)
@@ -65,8 +53,8 @@ class Row:
         self.request = request
         self.ticket = ticket
         self.tokens = list(request.prompt)
-        self.flight: Flight | None = None
-        self.redecide = False
+        self.slot: int | None = None
+        """Place in the batch; None before admission and after the end."""
         self.finished = False
         self.stats = SpeculationStats()
         self._sink = sink
@@ -78,11 +66,10 @@ class Row:
         self._last_token_ms = self._arrived_ms
         self.prefill_ms = 0.0
 
-    def admit(self, target: Target, draft: DraftState | None) -> None:
-        """Gives the row its cache and drafter state."""
+    def admit(self, target: Target, drafts: bool) -> None:
+        """Prepares what a row needs from its first forward on. `drafts`: whether a drafter follows it."""
         self._admitted_ms = self._clock()
-        self.cache: Cache = target.make_cache()
-        self.draft = draft
+        self.drafts = drafts
         self.prefilled = 0
         self.chooser = Chooser(self.request.sampling, target.vocab_size)
         self.text = AnswerText(target.tokenizer, self.request.stop_strings)

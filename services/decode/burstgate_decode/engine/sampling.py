@@ -51,6 +51,11 @@ class Chooser:
         return self._params.temperature == 0.0
 
     @property
+    def likeliest(self) -> bool:
+        """Whether the target's logits are taken as they are and the likeliest token always chosen."""
+        return self.greedy and not self._processors
+
+    @property
     def reads_history(self) -> bool:
         """Whether `choose` needs the tokens before each position."""
         return bool(self._processors)
@@ -67,9 +72,7 @@ class Chooser:
         tokens = mx.argmax(scores, axis=-1)
         if not margins:
             return Choice(tokens, logits, None)
-        best = mx.max(scores, axis=-1)
-        rest = mx.put_along_axis(scores, tokens[:, None], mx.array(-mx.inf, scores.dtype), axis=-1)
-        return Choice(tokens, logits, (best - mx.max(rest, axis=-1)) * (self._params.temperature or 1.0))
+        return Choice(tokens, logits, margins_of(scores, tokens) * (self._params.temperature or 1.0))
 
     def pick(self, logits: mx.array, ids: mx.array | None, position: int) -> mx.array:
         """Picks a draft from `logits [1, V']` over the token ids `ids [V']`; returns `[1]`, lazily."""
@@ -108,6 +111,12 @@ class Chooser:
     def _noise(self, position: int) -> mx.array:
         key = mx.random.key(_mix(self._params.seed, position))
         return mx.random.gumbel((self._vocab_size,), key=key)
+
+
+def margins_of(scores: mx.array, tokens: mx.array) -> mx.array:
+    """How far the chosen `tokens [...]` lie above the next best of `scores [..., V]`. Lazy."""
+    rest = mx.put_along_axis(scores, tokens[..., None], mx.array(-mx.inf, scores.dtype), axis=-1)
+    return mx.max(scores, axis=-1) - mx.max(rest, axis=-1)
 
 
 def logprobs_of(logits: mx.array, tokens: list[int], top: int) -> tuple[TokenLogprobs, ...]:

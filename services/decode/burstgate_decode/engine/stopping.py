@@ -7,8 +7,8 @@ costs more. A round goes on while some m pays. It looks over all the rest instea
 wider verify may be cheaper than a narrower one. Chances are the drafter's own probabilities, calibrated; costs
 are the lane's table, corrected by the rounds that ran.
 
-A round may have several rows that share each draft step and the verify: their chances add up. Pure, and no judge
-of whether to speculate at all: one draft is always made and verified.
+The rows of a batch share each draft step and the verify, so their chances add up and they stop together. Pure, and
+no judge of whether to speculate at all: one draft is always made and verified.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from burstgate_decode.engine.draft_calibration import CalibrationConfig, DraftCalibration
 from burstgate_decode.engine.stopping_worth import StoppingWorth, WorthConfig, fixed_tokens
 from burstgate_policy.core.config import DepthConfig
+from burstgate_policy.core.regime import regime
 from burstgate_policy.core.round_costs import RoundCosts
 from burstgate_policy.core.types import CostCell, Mode, StepRecord
 
@@ -37,27 +38,50 @@ class StoppingConfig:
 
 
 @dataclass(frozen=True)
-class RoundOutcome:
-    """What a round taught. Sequences have one element for each of the round's rows."""
+class RoundRow:
+    """What a row may do in the next round."""
 
     draft_width: int
-    """Rows of the verify."""
-    sampled: Sequence[bool]
-    """Whether the row draws its tokens."""
-    probabilities: Sequence[Sequence[float]]
-    """The drafter's, of each draft that was made; empty where it gives none."""
-    matched: Sequence[int]
+    """Rows of its verify when no rule decides; 1 for a row that rides along without drafts."""
+    widest: int
+    """The most rows that a rule may give it."""
+    sampled: bool
+    """Whether it draws its tokens."""
+
+
+@dataclass(frozen=True)
+class RowOutcome:
+    """What a round taught about a row."""
+
+    draft_width: int
+    """Rows of its verify."""
+    sampled: bool
+    probabilities: Sequence[float]
+    """The drafter's, of each draft made for it; empty where it gives none."""
+    matched: int
     """How many drafts, from the first on, the target chose itself, as far as the verify tells: it has a choice for
     one draft more than it has drafts."""
+
+
+@dataclass(frozen=True)
+class RoundOutcome:
+    """What a round taught."""
+
+    rows: Sequence[RowOutcome]
     emitted: int
     """Tokens over all rows."""
     wall_ms: float
     depth_tokens: int
 
     @property
-    def drafts(self) -> int:
-        """Drafts made of each row."""
-        return max(self.draft_width - 1, *map(len, self.probabilities))
+    def verified(self) -> int:
+        """Drafts verified of the widest row, whose width the forward has."""
+        return max(row.draft_width for row in self.rows) - 1
+
+    @property
+    def made(self) -> int:
+        """Drafts made of each row that allowed them."""
+        return max(self.verified, *(len(row.probabilities) for row in self.rows), 0)
 
 
 class StoppingRule:
@@ -69,33 +93,33 @@ class StoppingRule:
         costs_ms: Sequence[float],
         draft_step_ms: float,
         price_ms: float,
-        sampled: Sequence[bool],
+        rows: Sequence[RoundRow],
     ) -> None:
         """`costs_ms[n]`: the whole round with n drafts of each row; element 0 is not read."""
         self._calibration = calibration
         self._costs_ms = costs_ms
         self._draft_step_ms = draft_step_ms
         self._price_ms = price_ms
-        self._sampled = sampled
-        self._reached = [1.0] * len(sampled)
+        self._rows = rows
+        self._reached = [1.0] * len(rows)
         self._expected: list[float] = []
 
     def goes_on(self, probabilities: Sequence[float]) -> bool:
         """Takes the drafter's probability of each row's newest draft; whether to make another one."""
-        known, place = self._calibration, len(self._expected)
+        known, made = self._calibration, len(self._expected) + 1
         self._reached = [
-            reached * known.kept(probability, place, sampled=sampled)
-            for reached, probability, sampled in zip(self._reached, probabilities, self._sampled, strict=True)
+            reached * known.kept(probability, made - 1, sampled=row.sampled)
+            for row, reached, probability in zip(self._rows, self._reached, probabilities, strict=True)
         ]
-        self._expected.append(sum(self._reached))
+        self._expected.append(self._tokens(self._reached, made))
         chances = [
-            reached * known.next_kept(probability, sampled=sampled)
-            for reached, probability, sampled in zip(self._reached, probabilities, self._sampled, strict=True)
+            reached * known.next_kept(probability, sampled=row.sampled)
+            for row, reached, probability in zip(self._rows, self._reached, probabilities, strict=True)
         ]
-        further = [known.next_kept(None, sampled=sampled) for sampled in self._sampled]
-        made, tokens = place + 1, 0.0
+        further = [known.next_kept(None, sampled=row.sampled) for row in self._rows]
+        tokens = 0.0
         for drafts in range(made + 1, len(self._costs_ms)):
-            tokens += sum(chances)
+            tokens += self._tokens(chances, drafts)
             if self._price_ms * tokens > self._costs_ms[drafts] - self._costs_ms[made]:
                 return True
             chances = [chance * follows for chance, follows in zip(chances, further, strict=True)]
@@ -112,17 +136,37 @@ class StoppingRule:
                 best, most = count, worth_ms
         return best
 
+    def _tokens(self, chances: Sequence[float], drafts: int) -> float:
+        """Tokens expected from draft number `drafts`: rows that may not have so many get none."""
+        return sum(chance for row, chance in zip(self._rows, chances, strict=True) if drafts < row.widest)
+
 
 @dataclass(frozen=True)
 class RoundPlan:
     """How a round is to run."""
 
-    draft_width: int
-    """Most rows of its verify."""
+    widths: list[int]
+    """Rows of each row's verify; with a rule the most that it may have."""
     rule: StoppingRule | None = None
-    """None: it drafts and verifies them all."""
+    """None: every draft is made and verified."""
     compares: bool = False
     """Whether a round without a rule runs to be compared with those that have one."""
+
+
+@dataclass
+class _Price:
+    """Time over tokens of the last rounds of one power-of-two bucket of batch widths."""
+
+    spent_ms: float
+    tokens: float
+
+    @property
+    def token_ms(self) -> float:
+        return self.spent_ms / self.tokens
+
+    def add(self, wall_ms: float, tokens: int, decay: float) -> None:
+        self.spent_ms = self.spent_ms * decay + wall_ms
+        self.tokens = self.tokens * decay + tokens
 
 
 class Stopping:
@@ -139,83 +183,89 @@ class Stopping:
         self._draft_share = _draft_share(cells)
         self._last_width = 2
         # No verify costs less than a plain step, and the least of several is not one that was stalled.
-        self._spent_ms = min((cell.verify_ms for cell in cells), default=0.0) * config.price_prior_tokens
-        self._tokens = config.price_prior_tokens
+        self._plain_ms = min((cell.verify_ms for cell in cells), default=0.0)
+        self._prices: dict[int, _Price] = {}
 
-    def plan(self, draft_width: int, widest: int, depth_tokens: int, sampled: Sequence[bool]) -> RoundPlan:
-        """The next round of some rows: `draft_width` verify rows each, or with a rule at most `widest`."""
-        costs_ms = self._costs_ms(depth_tokens, len(sampled))
+    def plan(self, rows: Sequence[RoundRow], depth_tokens: int) -> RoundPlan:
+        """The next round of a batch in which some rows may draft."""
+        granted = [row.draft_width for row in rows]
+        costs_ms = self._costs_ms(depth_tokens, len(rows))
         if not costs_ms:
-            return RoundPlan(draft_width)
+            return RoundPlan(granted)
         if not self._worth.watches_next():
             if self._worth.resting:
-                return RoundPlan(draft_width)
-            return RoundPlan(min(self._last_width, widest), compares=True)
-        price_ms = self._spent_ms / self._tokens
+                return RoundPlan(granted)
+            return RoundPlan([min(self._last_width, row.widest) for row in rows], compares=True)
+        widths = [row.widest for row in rows]
         draft_step_ms = self._draft_share * costs_ms[-1]
-        rule = StoppingRule(self._calibration, costs_ms[:widest], draft_step_ms, price_ms, sampled)
-        return RoundPlan(widest, rule)
+        price_ms = self._price(len(rows)).token_ms
+        return RoundPlan(
+            widths, StoppingRule(self._calibration, costs_ms[: max(widths)], draft_step_ms, price_ms, rows)
+        )
 
     def learn(self, outcome: RoundOutcome, plan: RoundPlan | None) -> None:
-        """Takes a round and the plan it followed; None if its width was not this one's to plan."""
-        for row, (probabilities, matched) in enumerate(zip(outcome.probabilities, outcome.matched, strict=True)):
-            self._calibration.observe(probabilities, matched, outcome.draft_width, sampled=outcome.sampled[row])
+        """Takes a round and the plan it followed; None if its widths were not this one's to plan."""
+        rows = outcome.rows
+        for row in rows:
+            self._calibration.observe(row.probabilities, row.matched, row.draft_width, sampled=row.sampled)
         if not outcome.wall_ms > 0.0:
             return
-        verified = outcome.draft_width - 1
-        costs_ms = self._costs_ms(outcome.depth_tokens, len(outcome.sampled))
-        dropped_ms = (outcome.drafts - verified) * self._draft_share * costs_ms[-1] if costs_ms else 0.0
+        verified, config = outcome.verified, self._config
+        costs_ms = self._costs_ms(outcome.depth_tokens, len(rows))
+        dropped_ms = (outcome.made - verified) * self._draft_share * costs_ms[-1] if costs_ms else 0.0
         self._round_costs.observe(_record(outcome, dropped_ms))
         if plan is None or not costs_ms:
             return
-        config, expected_ms = self._config, costs_ms[verified] + dropped_ms
-        self._spent_ms *= config.price_decay
-        self._spent_ms += min(outcome.wall_ms, config.stall_clip * expected_ms)
-        self._tokens = self._tokens * config.price_decay + outcome.emitted
+        expected_ms = costs_ms[verified] + dropped_ms
+        counted_ms = min(outcome.wall_ms, config.stall_clip * expected_ms)
+        self._price(len(rows)).add(counted_ms, outcome.emitted, config.price_decay)
         if plan.rule is not None:
-            self._last_width = outcome.draft_width
+            self._last_width = verified + 1
+            widest = max(plan.widths)
             self._worth.ran_watched(
                 outcome.wall_ms,
                 expected_ms,
                 outcome.emitted,
-                costs_ms[: plan.draft_width],
-                self._fixed_tokens(outcome, plan.draft_width - 1),
+                costs_ms[:widest],
+                self._fixed_tokens(outcome, plan.widths, widest - 1),
             )
         elif plan.compares:
             self._worth.ran_whole(outcome.wall_ms, expected_ms)
 
+    def _price(self, rows: int) -> _Price:
+        bucket = (rows - 1).bit_length()
+        if bucket not in self._prices:
+            tokens = self._config.price_prior_tokens
+            self._prices[bucket] = _Price(self._plain_ms / rows * tokens, tokens)
+        return self._prices[bucket]
+
     def _costs_ms(self, depth_tokens: int, rows: int) -> list[float]:
         """Cost of a round by drafts; element 0 only makes the index speak. Empty while a width has no cost."""
-        by_width = self._round_costs.estimates_ms(rows, depth_tokens, self._draft_width)
-        if len(by_width) < self._draft_width - 1:
-            return []
-        return [0.0, *(by_width[width] for width in range(2, self._draft_width + 1))]
+        by_width = self._round_costs.estimates_ms(regime(rows, depth_tokens), self._draft_width)
+        widths = range(2, self._draft_width + 1)
+        return [0.0, *(by_width[width] for width in widths)] if all(width in by_width for width in widths) else []
 
-    def _fixed_tokens(self, outcome: RoundOutcome, drafts: int) -> list[float]:
-        """What rounds of 0 to `drafts` drafts would have delivered over all rows."""
-        rows = [
-            fixed_tokens(
-                matched,
-                min(len(probabilities), outcome.draft_width),
-                self._calibration.next_kept(None, sampled=sampled),
-                drafts,
-            )
-            for matched, probabilities, sampled in zip(
-                outcome.matched, outcome.probabilities, outcome.sampled, strict=True
-            )
-        ]
-        return [sum(tokens) for tokens in zip(*rows, strict=True)]
+    def _fixed_tokens(self, outcome: RoundOutcome, widths: Sequence[int], drafts: int) -> list[float]:
+        """What rounds of 0 to `drafts` drafts would have delivered over all rows, none of more than its width."""
+        total = [0.0] * (drafts + 1)
+        for row, width in zip(outcome.rows, widths, strict=True):
+            known = min(len(row.probabilities), row.draft_width)
+            follows = self._calibration.next_kept(None, sampled=row.sampled)
+            tokens = fixed_tokens(row.matched, known, follows, width - 1)
+            for count in range(drafts + 1):
+                total[count] += tokens[min(count, width - 1)]
+        return total
 
 
 def _record(outcome: RoundOutcome, dropped_ms: float) -> StepRecord:
     """The round as the cost table's corrections take it: without the drafts that were not verified."""
     return StepRecord(
         mode=Mode.SPECULATIVE,
-        draft_width=outcome.draft_width,
-        width=len(outcome.sampled),
+        draft_width=outcome.verified + 1,
+        width=len(outcome.rows),
         depth_tokens=outcome.depth_tokens,
         emitted=outcome.emitted,
-        proposed=outcome.drafts,
+        proposed=outcome.made,
         accepted_by_position=(),
         draft_ms=0.0,
         verify_ms=max(0.0, outcome.wall_ms - dropped_ms),

@@ -78,6 +78,10 @@ class BlasReport:
         """How many products have gone through OpenBLAS so far; 0 without it."""
         return int(self.library.burstgate_calls()) if self.library is not None else 0
 
+    def threads(self) -> int:
+        """How many threads OpenBLAS multiplies with; 0 without it."""
+        return int(self.library.scipy_openblas_get_num_threads()) if self.library is not None else 0
+
 
 def install_blas(
     choice: BlasChoice = "auto", cache: Path | None = None, environ: Mapping[str, str] | None = None

@@ -1,70 +1,128 @@
-"""Measures what a step costs here: forwards of every verify width, and drafting, at one context depth.
+"""Runs the cells of a cost table for real: forwards of a pairing's target over a batch, and drafting for it.
 
-The table goes to the policy, whose depth controller and static gate price modes by it. Medians of a few
-runs each; the whole measurement is bounded by a time budget, so that a slow machine starts all the same.
+A run is what an engine's step does on the device, the drafts and a verify of K tokens for each row of a
+batch, less what the host does around it. It must not decide which cells are run, or how often.
 """
 
-import statistics
 from collections.abc import Callable
-from functools import partial
 
 import mlx.core as mx
+from mlx_lm.models.cache import KVCache
 
-from burstgate_decode.drafters.base import Drafter, DraftState
-from burstgate_decode.models.target import Cache, Target, cache_arrays, cache_length, rewind
-from burstgate_policy.core.types import CostCell
-
-# Deep enough for a cache block, shallow enough to prefill at once.
-_DEPTH_TOKENS = 64
-_RUNS = 3
-_BUDGET_MS = 5000.0
+from burstgate_decode.drafters.base import DraftBatch, Drafter, Kept
+from burstgate_decode.models.batch_cache import BatchCache, Cache
+from burstgate_decode.models.calibration_plan import Cell, Timing
+from burstgate_decode.models.target import Target
 
 
-def measure_costs(
-    target: Target, drafter: Drafter | None, draft_width: int, clock: Callable[[], float]
-) -> tuple[CostCell, ...]:
-    """Cells for widths 1 to `draft_width` of one sequence; fewer when the time budget ends."""
-    start_ms = clock()
-    tokens = [(7919 * (place + 1)) % target.vocab_size for place in range(_DEPTH_TOKENS + draft_width)]
-    cache = target.make_cache()
-    hidden = target.advance(mx.array([tokens[:_DEPTH_TOKENS]]), cache)
-    mx.eval(cache_arrays(cache))
-    state = drafter.open() if drafter is not None and hidden is not None else None
-    cells: list[CostCell] = []
-    # The widest first: it compiles and allocates what the others need.
-    for width in sorted({1, *range(2, draft_width + 1)}, key=lambda width: (width not in (1, draft_width), width)):
-        if cells and clock() - start_ms > _BUDGET_MS:
-            break
-        verify_ms = _median_ms(partial(_verify, target, cache, tokens, width), clock)
-        draft_ms = 0.0
-        if state is not None and hidden is not None and width > 1:
-            observed = mx.array([tokens[_DEPTH_TOKENS - 1 : _DEPTH_TOKENS]])
-            draft_ms = _median_ms(partial(_draft, state, hidden[:, -1:], observed, width - 1), clock)
-        cells.append(CostCell(1, width, _DEPTH_TOKENS, verify_ms, draft_ms))
-    return tuple(sorted(cells, key=lambda cell: cell.draft_width))
+class CalibrationBench:
+    """One pairing, with rows of every batch width and depth that was asked for."""
+
+    def __init__(self, target: Target, drafter: Drafter | None, clock: Callable[[], float]) -> None:
+        """`clock` gives milliseconds."""
+        self._target = target
+        self._drafter = drafter
+        self._clock = clock
+        self._rows: dict[tuple[int, int], _Rows] = {}
+
+    @property
+    def fillable(self) -> bool:
+        """Whether caches can be filled without running the target; see `_Rows`."""
+        return _is_fillable(self._target)
+
+    def run(self, cell: Cell) -> Timing:
+        """Drafts K - 1 tokens and verifies K for each row, and takes both back."""
+        place = cell.width, cell.depth_tokens
+        if place not in self._rows:
+            self._rows[place] = _Rows(self._target, self._drafter, *place)
+        rows = self._rows[place]
+        start_ms = self._clock()
+        drafts = cell.draft_width > 1 and rows.draft(cell.draft_width - 1)
+        drafted_ms = self._clock()
+        rows.verify(cell.draft_width)
+        return Timing(self._clock() - drafted_ms, drafted_ms - start_ms if drafts else 0.0)
 
 
-def _verify(target: Target, cache: Cache, tokens: list[int], width: int) -> None:
-    start = cache_length(cache)
-    mx.eval(mx.argmax(target.forward(mx.array([tokens[start : start + width]]), cache).logits, axis=-1))
-    rewind(cache, start)
+class _Rows:
+    """Rows of one depth: what the target and the drafter hold of them.
+
+    Where each layer keeps all keys and values, one token is run for real and its entries are repeated: a
+    step over them costs the same whatever they are, and prefilling would take most of the time there is.
+    """
+
+    def __init__(self, target: Target, drafter: Drafter | None, width: int, depth_tokens: int) -> None:
+        self._target = target
+        self._width = width
+        self._depth_tokens = depth_tokens
+        self._cache = target.make_batch_cache()
+        for _ in range(width):
+            self._cache.open()
+        run_tokens = 1 if _is_fillable(target) else depth_tokens
+        ran = self._cache.run(target.advance, self._tokens(run_tokens), 0)
+        _repeat_entries(self._cache, depth_tokens - run_tokens)
+        mx.eval(self._cache.arrays())
+        hidden = [one[:, -1:] for one in ran if one is not None]
+        self._hidden = mx.concatenate(hidden) if hidden else None
+        self._drafting = self._follow(drafter) if drafter is not None else None
+
+    def draft(self, count: int) -> bool:
+        """Takes the position that a step commits, then drafts for each row. False without a drafter."""
+        if self._drafting is None or self._hidden is None:
+            return False
+        self._observe(self._drafting, 1)
+        mx.eval(self._drafting.draft(self._width, count, _likeliest))
+        return True
+
+    def verify(self, draft_width: int) -> None:
+        """Runs so many tokens of each row and reads the target's choices."""
+        logits = self._target.forward_rows(self._tokens(draft_width), self._cache, 0).logits
+        mx.eval(mx.argmax(logits, axis=-1))
+        if self._target.rewindable:  # otherwise there is no drafter, and a few plain steps deeper cost the same
+            for slot in range(self._width):
+                self._cache.cut(slot, self._depth_tokens)
+
+    def _follow(self, drafter: Drafter) -> DraftBatch:
+        drafting = drafter.open_batch()
+        for _ in range(self._width):
+            drafting.open()
+        if self._depth_tokens > 1:
+            self._observe(drafting, self._depth_tokens - 1)
+        return drafting
+
+    def _observe(self, drafting: DraftBatch, count: int) -> None:
+        """Tells of so many positions of each row; one hidden state `[B, 1, D]` stands for all."""
+        if self._hidden is not None:
+            kept = [Kept(row, row, count) for row in range(self._width)]
+            drafting.observe(mx.repeat(self._hidden, count, axis=1), self._tokens(count), kept)
+
+    def _tokens(self, count: int) -> mx.array:
+        """Ids `[B, count]` from all over the vocabulary, so that no row repeats another."""
+        ids = 7919 * (1 + mx.arange(self._width * count)) % self._target.vocab_size
+        return ids.reshape(self._width, count)
 
 
-def _draft(state: DraftState, hidden: mx.array, observed: mx.array, count: int) -> None:
-    state.observe(hidden, observed)
-    mx.eval(state.draft(count, _DEPTH_TOKENS, _likeliest))
+def _is_fillable(target: Target) -> bool:
+    return all(type(layer) is KVCache for layer in target.make_cache())
 
 
-def _likeliest(logits: mx.array, ids: mx.array | None, _position: int) -> mx.array:
+def _repeat_entries(cache: BatchCache, tokens: int) -> None:
+    """Makes every slot `tokens` longer by repeats of the first row's first keys and values."""
+    if tokens < 1:
+        return
+    first = [array[:1, :, :1] for array in cache.arrays()]
+
+    def write(inputs: mx.array, layers: Cache) -> None:
+        for layer, keys, values in zip(layers, first[::2], first[1::2], strict=False):
+            layer.update_and_fetch(*(_repeated(entry, *inputs.shape) for entry in (keys, values)))
+
+    cache.run(write, mx.zeros((len(cache.lengths), tokens), mx.int32), 0)
+
+
+def _repeated(entry: mx.array, rows: int, tokens: int) -> mx.array:
+    _, heads, _, size = entry.shape
+    return mx.broadcast_to(entry, (rows, heads, tokens, size))
+
+
+def _likeliest(logits: mx.array, ids: mx.array | None, _depth: int) -> mx.array:
     column = mx.argmax(logits, axis=-1)
     return column if ids is None else ids[column]
-
-
-def _median_ms(run: Callable[[], None], clock: Callable[[], float]) -> float:
-    run()
-    samples = []
-    for _ in range(_RUNS):
-        start_ms = clock()
-        run()
-        samples.append(clock() - start_ms)
-    return statistics.median(samples)

@@ -1,20 +1,29 @@
-"""Finds out at start whether a verify of several rows computes what one-row steps compute.
+"""Finds out at start whether a row's logits depend on what shares its forward.
 
-Both are run from one prefilled prompt: single steps over a walk of tokens, then verifies of every width
-over the same tokens. Equal bits at every position mean that speculation cannot change the text. Where they
-differ, the largest difference bounds how close two scores must be for a verify to be in doubt.
+Three comparisons, each bit for bit: a verify of several rows with one-row steps, a row in a batch of other
+lengths with the same row alone, and a prompt read in chunks with the prompt read at once. Equal bits mean that
+neither speculation nor batching can change the text. Where they differ, the largest difference bounds how close
+two scores must be for a choice to be in doubt.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
 
 from burstgate_decode.models.arrays import as_float
-from burstgate_decode.models.target import Cache, Target, cache_arrays, rewind
+from burstgate_decode.models.batch_cache import BatchCache, Cache, cache_arrays, rewind
+from burstgate_decode.models.target import Target
 
 # Prompts of different lengths, each followed by a walk of single steps: short, and past a few cache blocks.
 _PROMPT_TOKENS = (5, 48)
 _WALK_TOKENS = 8
+# Lengths of the rows of a batch, in an order in which every batch holds a short row beside a long one.
+_BATCH_TOKENS = (5, 96, 17, 48, 9, 33, 2, 64)
+# A batch of four takes other kernels than one of eight on some backends.
+_BATCH_ROWS = (4, 8)
+# Uneven pieces, the last of them small, as the end of a prompt is.
+_CHUNK_TOKENS = 41
 # A difference seen in few positions is no bound; doubt starts at this multiple of it.
 _GUARD_FACTOR = 4.0
 
@@ -24,48 +33,101 @@ class Exactness:
     """What the probe found."""
 
     bit_equal: bool
+    """Whether a verify, alone or in a batch, gives the bits of one-row steps."""
     positions: int
     max_logit_difference: float
     guard_margin: float
     """A verified choice whose margin is not above this is in doubt; 0 when bits are equal."""
     explanation: str
+    batch_margin: float = 0.0
+    """A choice of a plain step of several rows whose margin is not above this is in doubt; 0 when bits are equal."""
 
 
-def probe_exactness(target: Target, draft_width: int) -> Exactness:
-    """Compares verifies of 2 to `draft_width` rows with single steps."""
-    positions, worst, equal = 0, 0.0, True
-    for draw, prompt_tokens in enumerate(_PROMPT_TOKENS):
-        for difference in _differences(target, draft_width, draw, prompt_tokens):
-            positions += 1
-            equal = equal and difference == 0.0
-            worst = max(worst, difference)
-    if equal:
-        return Exactness(
-            True,
-            positions,
-            0.0,
-            0.0,
-            f"every verify row of {positions} equalled the one-row step bit for bit",
-        )
-    margin = _GUARD_FACTOR * worst
+def probe_exactness(target: Target, draft_width: int, rows: int) -> Exactness:
+    """Compares verifies of 2 to `draft_width` rows, batches of up to `rows` rows, and prompts in chunks."""
+    verify = [
+        difference
+        for draw, prompt_tokens in enumerate(_PROMPT_TOKENS)
+        for difference in _verify_differences(target, draft_width, draw, prompt_tokens)
+        if draft_width > 1
+    ]
+    batch = list(_batch_differences(target, draft_width, rows)) if rows > 1 and target.shares_forwards else []
+    chunked = _chunk_difference(target)
+    worst_verify, worst_batch = max(verify, default=0.0), max(batch, default=0.0)
+    findings = [_finding(f"{len(verify)} verify rows", "one-row steps", worst_verify)] if verify else []
+    findings += [_finding(f"{len(batch)} rows of batches", "the same rows alone", worst_batch)] if batch else []
+    findings.append(_finding("prompts in chunks", "prompts at once", chunked))
+    worst = worst_verify + worst_batch
     return Exactness(
-        False,
-        positions,
-        worst,
-        margin,
-        f"verify rows differ from one-row steps by up to {worst:.2g}; choices closer than {margin:.2g} are in doubt",
+        bit_equal=worst == 0.0,
+        positions=len(verify) + len(batch) + 1,
+        max_logit_difference=worst,
+        guard_margin=_GUARD_FACTOR * worst,
+        explanation="; ".join(findings),
+        batch_margin=_GUARD_FACTOR * worst_batch,
     )
 
 
-def exact_without_verify() -> Exactness:
-    """For a target that is served without a drafter."""
-    return Exactness(True, 0, 0.0, 0.0, "without a drafter every step has one row")
+def _finding(what: str, reference: str, difference: float) -> str:
+    if difference == 0.0:
+        return f"{what} equal {reference} bit for bit"
+    return f"{what} differ from {reference} by up to {difference:.2g}"
 
 
-def _differences(target: Target, draft_width: int, draw: int, prompt_tokens: int) -> list[float]:
-    tokens = [
-        (7919 * (place + 1) + 104_729 * draw) % target.vocab_size for place in range(prompt_tokens + _WALK_TOKENS)
-    ]
+def _batch_differences(target: Target, draft_width: int, rows: int) -> Iterator[float]:
+    """Differences between rows in batches and alone, for plain steps and the widest verify."""
+    lengths = _BATCH_TOKENS[:rows]
+    cache = target.make_batch_cache()
+    walks = []
+    for row, length in enumerate(lengths):
+        tokens = _tokens(target, draw=row, count=length + draft_width)
+        _read_prompt(target, cache, tokens[:length], length)
+        walks.append(tokens[length:])
+    for width in sorted({1, draft_width}):
+        alone = [_next_logits(target, cache, [walk[:width]], row, lengths) for row, walk in enumerate(walks)]
+        for size in sorted({min(size, len(lengths)) for size in _BATCH_ROWS}):
+            together = _next_logits(target, cache, [walk[:width] for walk in walks[:size]], 0, lengths)
+            for row in range(size):
+                for place in range(width):
+                    yield _difference(together[row, place], alone[row][0, place])
+
+
+def _chunk_difference(target: Target) -> float:
+    """Difference between the logits after a prompt read in chunks and after the same prompt read at once."""
+    tokens = _tokens(target, draw=len(_BATCH_TOKENS), count=max(_BATCH_TOKENS) + 1)
+    found = []
+    for chunk in (len(tokens), _CHUNK_TOKENS):
+        cache = target.make_batch_cache()
+        _read_prompt(target, cache, tokens[:-1], chunk)
+        found.append(_next_logits(target, cache, [tokens[-1:]], 0, [len(tokens)])[0, 0])
+    return _difference(found[1], found[0])
+
+
+def _read_prompt(target: Target, cache: BatchCache, tokens: Sequence[int], chunk: int) -> None:
+    slot = cache.open()
+    for start in range(0, len(tokens), chunk):
+        cache.run(target.advance, mx.array([tokens[start : start + chunk]]), slot)
+        mx.eval(cache.arrays())
+
+
+def _next_logits(
+    target: Target, cache: BatchCache, tokens: list[list[int]], first: int, lengths: Sequence[int]
+) -> mx.array:
+    """Logits of one forward, which leaves slots at `lengths`."""
+    logits = target.forward_rows(mx.array(tokens), cache, first).logits
+    mx.eval(logits, cache.arrays())
+    for row in range(len(tokens)):
+        if target.rewindable:
+            cache.cut(first + row, lengths[first + row])
+    return logits
+
+
+def _tokens(target: Target, draw: int, count: int) -> list[int]:
+    return [(7919 * (place + 1) + 104_729 * draw) % target.vocab_size for place in range(count)]
+
+
+def _verify_differences(target: Target, draft_width: int, draw: int, prompt_tokens: int) -> list[float]:
+    tokens = _tokens(target, draw, prompt_tokens + _WALK_TOKENS)
     cache = target.make_cache()
     target.advance(mx.array([tokens[:prompt_tokens]]), cache)
     walk = tokens[prompt_tokens:]

@@ -6,17 +6,18 @@ model's own logits bit for bit; otherwise the target still decodes, but no draft
 states fits it. Knows nothing of requests, sampling or speculation.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
+from mlx_lm.models.cache import KVCache, can_trim_prompt_cache, make_prompt_cache
 
-Cache: TypeAlias = list[Any]
+from burstgate_decode.models.batch_cache import BatchCache, Cache, SeparateCaches
+from burstgate_decode.models.ragged_cache import RaggedCache
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,26 @@ class Target:
     eos_token_ids: frozenset[int]
     has_chat_template: bool
     split: Split | None = field(repr=False)
+    shares_forwards: bool = True
+    """Whether rows of different lengths may share a forward; otherwise each runs its own."""
 
     def make_cache(self) -> Cache:
         """An empty cache for one sequence."""
         cache: Cache = make_prompt_cache(self.model)
         return cache
+
+    def make_batch_cache(self) -> BatchCache:
+        """An empty cache for rows that come and go."""
+        return RaggedCache(len(self.make_cache())) if self.shares_forwards else SeparateCaches(self.make_cache)
+
+    def forward_rows(self, tokens: mx.array, cache: BatchCache, first: int) -> Step:
+        """Runs `tokens [B, L]` after what the B slots from `first` on hold, and appends them. Lazy."""
+        steps = cache.run(self.forward, tokens, first)
+        if len(steps) == 1:
+            return steps[0]
+        hidden = [step.hidden for step in steps if step.hidden is not None]
+        logits = mx.concatenate([step.logits for step in steps], axis=0)
+        return Step(logits, mx.concatenate(hidden, axis=0) if hidden else None)
 
     def forward(self, tokens: mx.array, cache: Cache) -> Step:
         """Runs `tokens [B, L]` after what `cache` holds, and appends them to it. Lazy."""
@@ -78,26 +94,6 @@ class Target:
     def rewindable(self) -> bool:
         """Whether every layer's cache can drop its newest entries."""
         return bool(can_trim_prompt_cache(self.make_cache()))
-
-
-def cache_length(cache: Cache) -> int:
-    """Tokens a cache holds."""
-    return int(cache[0].offset)
-
-
-def rewind(cache: Cache, length: int) -> None:
-    """Drops the newest entries until the cache holds `length` tokens."""
-    surplus = cache_length(cache) - length
-    if surplus > 0 and trim_prompt_cache(cache, surplus) != surplus:
-        raise RuntimeError(f"the cache dropped fewer than {surplus} tokens")
-
-
-def cache_arrays(cache: Cache) -> list[mx.array]:
-    """The arrays a cache keeps alive, for evaluation."""
-    arrays: list[mx.array] = []
-    for layer in cache:
-        arrays.extend(part for part in _leaves(layer.state) if isinstance(part, mx.array))
-    return arrays
 
 
 def linear_shapes(model: nn.Module) -> list[tuple[int, int]]:
@@ -126,6 +122,34 @@ def split_model(model: nn.Module, vocab_size: int) -> Split | None:
     return None
 
 
+def takes_ragged_cache(model: nn.Module, vocab_size: int) -> bool:
+    """Whether rows of different lengths can share a forward of this mlx-lm model.
+
+    They can where every layer keeps all keys and values, and where the model runs a row of such a batch as it
+    runs the row alone: up to rounding here, since bits are the exactness probe's business.
+    """
+    if any(type(layer) is not KVCache for layer in make_prompt_cache(model)):
+        return False
+    rows = [[(7 * place + 11 * row + 1) % vocab_size for place in range(length)] for row, length in enumerate((3, 9))]
+    last = mx.array([[1], [2]])
+    try:
+        batch = RaggedCache(len(make_prompt_cache(model)))
+        alone = []
+        for row, tokens in enumerate(rows):
+            batch.run(lambda inputs, cache: model(inputs, cache=cache), mx.array([tokens]), batch.open())
+            cache = make_prompt_cache(model)
+            model(mx.array([tokens]), cache=cache)
+            alone.append(model(last[row : row + 1], cache=cache))
+        (together,) = batch.run(lambda inputs, cache: model(inputs, cache=cache), last, 0)
+    except (TypeError, ValueError, AttributeError, IndexError):
+        return False
+    expected = mx.concatenate(alone, axis=0)
+    # Far above the rounding of sums in another order, far below what a wrong position or mask does.
+    tolerance = float(mx.finfo(expected.dtype).eps) ** 0.5
+    difference = mx.max(mx.abs(together.astype(mx.float32) - expected.astype(mx.float32)))
+    return bool((difference <= tolerance * mx.max(mx.abs(expected)).astype(mx.float32)).item())
+
+
 def _reproduces(model: nn.Module, split: Split, vocab_size: int) -> bool:
     tokens = mx.array([[(7 * i + 1) % vocab_size for i in range(6)]])
     try:
@@ -141,9 +165,3 @@ def _table(embedding: nn.Embedding | nn.QuantizedEmbedding) -> mx.array:
         return mx.dequantize(embedding.weight, embedding.scales, embedding.biases, embedding.group_size, embedding.bits)
     weight: mx.array = embedding.weight
     return weight
-
-
-def _leaves(state: object) -> Sequence[object]:
-    if isinstance(state, list | tuple):
-        return [leaf for part in state for leaf in _leaves(part)]
-    return [state]

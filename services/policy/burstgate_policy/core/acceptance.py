@@ -43,8 +43,11 @@ class Acceptance:
             lane_tried[position] += tried
             tried = kept
 
-    def expected_tokens(self, max_draft_width: int) -> list[float]:
-        """Tokens a row gets from a round: element K-1 is a round of K verify rows; element 0 is 1."""
+    def expected_tokens(self, max_draft_width: int, slowest_of: int = 1) -> list[float]:
+        """Tokens a row gets from a round: element K-1 is a round of K verify rows; element 0 is 1.
+
+        Of several rows, taken as independent, the slowest gets draft i only where all of them do.
+        """
         config = self._config
         rate, reach, tokens = config.first_rate, 1.0, 1.0
         expected = [tokens]
@@ -56,7 +59,7 @@ class Acceptance:
             hearsay = min(0.5 * (lane + rate), rate) if position else lane
             kept = self._kept[position] + config.lane_weight * hearsay
             rate = kept / (self._tried[position] + config.lane_weight)
-            reach *= rate
+            reach *= rate**slowest_of
             tokens += reach
             expected.append(tokens)
         return expected

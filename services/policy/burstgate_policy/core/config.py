@@ -5,8 +5,9 @@ nothing below has to check again.
 """
 
 from dataclasses import dataclass, field
+from typing import Literal
 
-from burstgate_policy.core.gate_config import GateConfig
+from burstgate_policy.core.gate_config import GateConfig, SeedGateConfig
 from burstgate_policy.core.verdict_config import DriftConfig, VerdictConfig
 
 
@@ -14,7 +15,7 @@ from burstgate_policy.core.verdict_config import DriftConfig, VerdictConfig
 class DepthConfig:
     """How the draft width of a burst is chosen."""
 
-    decay: float = 0.88
+    decay: float = 0.87
     """What an observation is still worth one round later: a memory of about 8 rounds, so the width
     follows a text that turns from list to prose, or back, within about 20 rounds."""
     first_rate: float = 0.75
@@ -23,30 +24,42 @@ class DepthConfig:
     """Observations that the expectation "as good as the position before" is worth."""
     lane_weight: float = 4.0
     """Observations that everything the lane ever saw at a position is worth."""
-    shared_cost_weight: float = 0.05
+    shared_cost_weight: float = 0.1
     """Share of a step's surprise taken by the cost of all draft widths: a busy machine slows them all."""
-    own_cost_weight: float = 0.15
+    own_cost_weight: float = 0.05
     """Share taken by the cost of its own width: larger, or a lane would never leave a width that its
     table prices far too low."""
-    own_cost_fade: float = 0.99
-    """What a width's own correction is worth one step later: forgotten after a few hundred steps, so a
-    width that was slow once is looked at again."""
-    first_rounds: int = 3
-    """Rounds whose least stands for the cost of a width that no table covers: the first may compile."""
+    own_cost_fade: float = 0.998
+    """What the own correction of a width that does not run is worth one step later: forgotten after some
+    thousand steps, so a width that was slow once is looked at again."""
+    stale_steps: int = 256
+    """Steps of a regime after which a width that did not run there is measured as if for the first time:
+    machines and their neighbours change."""
+    first_steps: int = 3
+    """First steps of a width in a regime that vote together with what was expected of them: the middle
+    one is taken, so one that compiles does not count and a wrong table is noticed at once."""
     cost_clip: float = 1.3
     """A step counts for at most this many times what was expected, either way: one stall must not decide."""
     keep_margin: float = 0.01
     """A new width must promise this much more than the present one: changing shapes is not free."""
     explore_every: int = 32
     """Decisions between two trials of a neighbouring width."""
+    explore_first: int = 8
+    """The same while a width was never measured where the lane runs, and might be better than it looks."""
+    trial_hope: float = 1.15
+    """How much better than expected a width that never ran may be: where first uses compile, a try is dear."""
     explore_limit: int = 512
     """The interval doubles up to this while trials change nothing."""
     blind_width: int = 4
     """Width before any cost is known: loses little anywhere that speculation pays at all."""
+    objective: Literal["throughput", "latency"] = "throughput"
+    """What a round is judged by: the tokens of all its rows, or those of its slowest row."""
 
     def __post_init__(self) -> None:
         _at_least(1, explore_every=self.explore_every, explore_limit=self.explore_limit)
-        _at_least(1, first_rounds=self.first_rounds)
+        _at_least(1, explore_first=self.explore_first, trial_hope=self.trial_hope)
+        _at_least(1, stale_steps=self.stale_steps)
+        _at_least(1, first_steps=self.first_steps)
         _at_least(2, blind_width=self.blind_width)
         _at_least(0, prior_weight=self.prior_weight, lane_weight=self.lane_weight, keep_margin=self.keep_margin)
         if not self.cost_clip > 1.0:
@@ -61,19 +74,25 @@ class DepthConfig:
 class CoreConfig:
     """Everything a lane needs to know besides its pairing."""
 
-    gate: GateConfig = field(default_factory=GateConfig)
+    gate: GateConfig | SeedGateConfig = field(default_factory=GateConfig)
     verdict: VerdictConfig = field(default_factory=VerdictConfig)
     drift: DriftConfig = field(default_factory=DriftConfig)
     depth: DepthConfig = field(default_factory=DepthConfig)
     burst_steps: int = 8
     """Most steps of a grant: half a gate window, so that a grant never outlives what it was based on."""
-    entry_pin_tokens: int = 8
-    """Tokens at the opening of an answer that a verify decides even while plain runs; 0 disables it.
-    One-row and many-row forwards can break near-ties differently, and openings steer everything after."""
+    entry_pin_tokens: int = 0
+    """Tokens at the opening of an answer that a verify decides even while plain runs; 0 disables it. Where
+    one-row and many-row forwards break near-ties differently, openings steer everything after; the text does
+    not depend on the mode here, so it would only cost."""
 
     def __post_init__(self) -> None:
         _at_least(1, burst_steps=self.burst_steps)
         _at_least(0, entry_pin_tokens=self.entry_pin_tokens)
+
+    @classmethod
+    def seed(cls) -> "CoreConfig":
+        """The plain rules throughout: of the verdict, of the gate, and eight pinned tokens."""
+        return cls(gate=GateConfig.seed(), verdict=VerdictConfig.seed(), entry_pin_tokens=8)
 
 
 def _at_least(least: float, **values: float) -> None:

@@ -13,6 +13,8 @@ from burstgate_policy.core import stages
 from burstgate_policy.core.config import CoreConfig
 from burstgate_policy.core.depth import DepthChoice
 from burstgate_policy.core.explain import promise
+from burstgate_policy.core.gating import Outlook
+from burstgate_policy.core.regret import Regret
 from burstgate_policy.core.stages import Forced, Profiling, Settled, Stage, Static
 from burstgate_policy.core.types import (
     Evidence,
@@ -55,8 +57,9 @@ class Consulted(NamedTuple):
     """The verdict that ruled and why; None where none was asked."""
     plain_tps: float | None
     speculative_tps: float | None
-    probing: bool
-    """Whether the gate was measuring the mode it does not believe in."""
+    outlook: Outlook | None
+    """What the gate wanted; None where it was not asked."""
+    regret: Regret
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +101,13 @@ def _order(seen: Consulted) -> list[str]:
     if isinstance(stage, Static):
         return [*order, "eligibility"]
     measuring = isinstance(stage, Profiling) or stage.challenge is not None
+    reason = seen.grant.reason
     if seen.ruling is not None and seen.ruling[0] is Verdict.DECLINE:
-        # A decided measurement ends the list; otherwise the verdict had the last word.
-        passed_on = seen.grant.reason is Reason.VERDICT_DECLINED
-        return [*order, *(["eligibility", "measurement"] if measuring else []), *(["verdict"] if passed_on else [])]
+        measured = ["eligibility", "measurement"] if measuring else []
+        if reason is Reason.VERDICT_DECLINED:
+            return [*order, *measured, "verdict"]  # What was asked before it had nothing against it.
+        if _DECIDES.get(reason) == "measurement":
+            return [*order, *measured]
     order += ["verdict", "eligibility"]
     if measuring:
         order.append("measurement")
@@ -199,7 +205,10 @@ def _gate(view: _View) -> _Said:
     seen = view.seen
     rates = {"plain_tps": seen.plain_tps, "speculative_tps": seen.speculative_tps}
     numbers = {name: tps for name, tps in rates.items() if tps is not None}
-    return numbers | {"probing": float(seen.probing)}, seen.grant.explanation
+    numbers["probing"] = float(seen.outlook is not None and seen.outlook.probing)
+    if seen.regret.actual_ms > 0.0:
+        numbers |= {"recent_share": seen.regret.recent_share, "holding": float(seen.regret.holding)}
+    return numbers, seen.grant.explanation
 
 
 def _depth(choice: DepthChoice) -> dict[str, float]:

@@ -44,7 +44,7 @@ class DriftWatch:
         if place is None or not 0.0 < cost_ms < math.inf:
             return ""
         place.block_rounds += 1
-        place.block_rows += step.width
+        place.block_rows += max(step.width, 1)
         place.block_emitted += step.emitted
         place.block_cost_ms += cost_ms
         return self._judge(place) if place.block_rounds >= self._config.block_rounds else ""

@@ -4,7 +4,10 @@ Sentences are built for every grant, so this is part of the hot path: one format
 up. They must be true of the state they are given and make sense without the source.
 """
 
+from collections.abc import Mapping
+
 from burstgate_policy.core.depth import DepthChoice
+from burstgate_policy.core.regret import Regret
 from burstgate_policy.core.types import Situation
 
 
@@ -54,6 +57,20 @@ def gate_probe_speculative(plain_tps: float | None, speculative_tps: float | Non
         f"plain decoding delivers {_tps(plain_tps)}; the last {_tps(speculative_tps)} measured with "
         f"speculation are checked again; {promise(choice)}"
     )
+
+
+def depth_plain(gains: Mapping[int, float]) -> str:
+    """No draft width promises to pay here."""
+    if not gains:
+        return "nothing is known of what rounds cost here, and speculation did not pay before"
+    best = max(gains, key=gains.__getitem__)
+    return f"no draft width promises to pay here: the best, K={best}, {gains[best]:.2f} times plain speed"
+
+
+def held(regret: Regret) -> str:
+    """Exploring has cost too much."""
+    best = "plain decoding" if regret.recent_best == 1 else f"K={regret.recent_best}"
+    return f"{regret.recent_share:.1%} of the recent time was lost against {best} alone, so nothing else is tried"
 
 
 def entry_pin(situation: Situation, pin_tokens: int, choice: DepthChoice) -> str:

@@ -1,16 +1,22 @@
-"""Arbitrates step by step between plain decoding and speculation by delivered throughput.
+"""The plain rules: arbitrates step by step by the throughput of windows, as the seed of this project did.
 
 Owns the two throughput estimates of a lane and the choice between them. The mode changes only in
 `_arbitrate`, only on estimates of both modes, and only after the other mode has won by the margin
 on several independent measurements. A window never mixes width buckets. The gate knows nothing of
-drafts, costs of parts, verdicts or clients: a step is its wall time and the tokens it delivered.
+drafts, costs of parts, verdicts or clients: a step is its wall time and the tokens it delivered. It is the
+baseline that the arbiter is measured against.
 """
 
 import enum
 import math
 from dataclasses import dataclass
 
-from burstgate_policy.core.gate_config import GateConfig
+from burstgate_policy.core.gate_config import SeedGateConfig
+from burstgate_policy.core.gating import Because, Outlook
+from burstgate_policy.core.types import Mode, Situation, StepRecord
+
+# Where nobody says how wide a verify may be; wider ones only make grants shorter than they need be.
+_WIDEST_VERIFY = 64
 
 
 class GateStep(enum.Enum):
@@ -73,7 +79,6 @@ class MtpGate:
     """The gate of one lane; lives as long as the lane, across requests and batch changes."""
 
     __slots__ = (
-        "_backoff",
         "_config",
         "_decision",
         "_depth_regime_changes",
@@ -90,7 +95,7 @@ class MtpGate:
         "_window",
     )
 
-    def __init__(self, config: GateConfig) -> None:
+    def __init__(self, config: SeedGateConfig) -> None:
         self._config = config
         self._mode = GateMode.SPECULATIVE
         self._phase = GatePhase.RUNNING
@@ -99,13 +104,51 @@ class MtpGate:
         self._since_event_tokens = 0
         self._losses = 0
         self._lost_to_window = 0
-        self._backoff = 1
         self._settle_left = 0
         self._width_bucket = 0
         self._observed_depth_tokens = 0
         self._measured_depth_tokens = 0
         self._depth_regime_changes = 0
         self._decision: GateDecision | None = None
+
+    @property
+    def plain_tps(self) -> float | None:
+        """Delivered throughput of plain decoding; None before its first window."""
+        return self.tokens_per_second(GateMode.PLAIN)
+
+    @property
+    def speculative_tps(self) -> float | None:
+        """Delivered throughput of speculation; None before its first window."""
+        return self.tokens_per_second(GateMode.SPECULATIVE)
+
+    @property
+    def overrules(self) -> bool:
+        """The verdict comes first; this gate only chooses where speculation is enabled."""
+        return False
+
+    def lean(self, situation: Situation, *, speculates: bool, doubtful: bool) -> None:
+        """Starts speculating whatever the verdict is."""
+
+    def hold(self, *, speculates: bool | None) -> None:
+        """Knows no ceiling of regret."""
+
+    def outlook(self, situation: Situation) -> Outlook:
+        """What to run next; `max_draft_width` bounds the tokens of a step."""
+        steps = self.steps_until_change(situation.width, situation.max_draft_width or _WIDEST_VERIFY)
+        verifies = self.next_step() is GateStep.VERIFY
+        return Outlook(verifies, probing=self.probing, steps=steps, because=Because.MEASURED)
+
+    def observe(self, step: StepRecord) -> None:
+        """Takes a step; one that it did not ask for would count for the wrong mode and is left out."""
+        if step.excluded or step.mode is Mode.PINNED or step.mode is Mode.UNSPECIFIED:
+            return
+        self.maybe_remeasure(step.depth_tokens)
+        self.note_depth(step.depth_tokens)
+        if self.next_step() is GateStep.VERIFY:
+            if step.mode.speculates:
+                self.record_verify(step.wall_ms, step.emitted, step.width)
+        elif not step.mode.speculates:
+            self.record_plain(step.wall_ms, step.width)
 
     def next_step(self) -> GateStep:
         """The step to run next; asking changes nothing."""
@@ -154,9 +197,6 @@ class MtpGate:
         self._mark_stale()
         self._measured_depth_tokens = depth_tokens
         self._depth_regime_changes += 1
-        if config.one_regime_per_comparison:
-            self._window = _Window()
-            self._losses = 0
         self._make_probe_due()
         return True
 
@@ -176,8 +216,6 @@ class MtpGate:
         config = self._config
         bucket = _bucket(max(width, 1))
         if self._width_bucket not in {0, bucket}:
-            if self.probing and config.one_regime_per_comparison:
-                return 1
             return config.settle_steps + config.window_steps
         to_window_end = config.window_steps - self._window.steps
         if not self.probing and not self._estimates[self._mode].stale:
@@ -227,15 +265,12 @@ class MtpGate:
         self._phase = GatePhase.RUNNING
         # Before arbitration, which may make a confirming probe due at once.
         self._since_event_tokens = 0
-        self._backoff = min(self._backoff * 2, self._config.backoff_limit)
         self._arbitrate()
 
     def _arbitrate(self) -> None:
         config = self._config
         current, other = self._estimates[self._mode], self._estimates[self._mode.other]
         if current.tps is None or other.tps is None or other.stale:
-            return
-        if current.stale and config.one_regime_per_comparison:
             return
         spread = config.deviation_weight * (current.deviation + other.deviation)
         if not other.tps > current.tps + max(config.margin * current.tps, spread):
@@ -245,7 +280,6 @@ class MtpGate:
             return  # The same measurement twice is one measurement.
         self._losses += 1
         self._lost_to_window = other.windows
-        self._backoff = 1
         if self._losses < config.dwell_windows:
             self._make_probe_due()
             return
@@ -268,25 +302,18 @@ class MtpGate:
         self._window = _Window()
         self._losses = 0
         self._settle_left = self._config.settle_steps
-        if self._config.one_regime_per_comparison:
-            self._phase = GatePhase.RUNNING
         self._make_probe_due()
 
     def _event_interval_tokens(self, bucket: int) -> int:
-        config = self._config
-        rows = max(bucket, 1)
         if self._mode is GateMode.PLAIN:
-            return config.reprobe_tokens * self._backoff * (rows if config.reprobe_scales_with_width else 1)
-        if self._estimates[GateMode.PLAIN].tps is None:
-            return config.first_probe_tokens * rows
-        return config.refresh_tokens * self._backoff * rows
+            return self._config.reprobe_tokens
+        return self._config.refresh_tokens * max(bucket, 1)
 
     def _make_probe_due(self) -> None:
         interval = self._event_interval_tokens(self._width_bucket)
         self._since_event_tokens = max(self._since_event_tokens, interval)
 
     def _mark_stale(self) -> None:
-        self._backoff = 1
         for estimate in self._estimates.values():
             estimate.stale = True
 

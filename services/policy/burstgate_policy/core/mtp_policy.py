@@ -176,6 +176,12 @@ class MtpPolicy:
             self._places.clear()
             self._begin(Profiling(Profile(), stage, drifted))
 
+    def doubt(self, now_s: float) -> None:
+        """Takes that a lane measures speculation ahead where the verdict declines: it is challenged now."""
+        stage = self._stage
+        if isinstance(stage, Settled) and stage.challenge is None and now_s >= stage.drift_armed_at_s:
+            self._begin(replace(stage, challenge=Profile()))
+
     def note_no_round(self, why: NoRound, now_s: float) -> None:
         """Takes a burst that ran no round although one was to be measured; too many in a row end profiling."""
         stage = self._stage

@@ -9,8 +9,8 @@ that it learns from its own history, not from the recorded one. What would have 
 * A plain step emits one token a row.
 * A step that is decided as it was recorded takes the recorded time. Any other takes what the lane's cost
   table says, times the median factor by which the trace's steps of that draft width (or of any, where
-  there are none) missed the table. Without a table it takes the median time of that draft width, or the
-  recorded time.
+  there are none) missed the table. Without a table it takes the median time of the nearest draft width, or
+  the recorded time where the trace has no step of its kind.
 * A decision that emits fewer or more tokens than the record takes proportionally more or fewer steps, so
   that recorded and replayed time are for the same tokens.
 
@@ -207,8 +207,13 @@ class _Costs:
         """What a step of another draft width would have taken in place of a recorded one."""
         table_ms = self._table_ms(recorded, draft_width)
         if table_ms is None:
-            return self._times_ms.get(draft_width, recorded.wall_ms)
+            return self._nearest_ms(draft_width) or recorded.wall_ms
         return table_ms * self._factors.get(draft_width, self._factor)
+
+    def _nearest_ms(self, draft_width: int) -> float | None:
+        """The median time of the recorded draft width next to one; a plain step never stands for a round."""
+        alike = [k for k in self._times_ms if (k >= 2) == (draft_width >= 2)]
+        return self._times_ms[min(alike, key=lambda k: abs(k - draft_width))] if alike else None
 
     def _table_ms(self, step: StepRecord, draft_width: int) -> float | None:
         place = step.width, step.depth_tokens.bit_length()

@@ -1,95 +1,147 @@
-"""What a round of each draft width costs on a lane: its cost table, corrected by what really ran.
+"""What a step of each draft width costs in each regime: the cost table, corrected by what really ran.
 
-A correction has two parts. One is shared by all draft widths of a batch width, because a machine that
-gets busy slows every width; the other belongs to one draft width, because the table may be wrong about
-it. What belongs to a width that does not run fades, so that an old surprise is looked at again.
-Knows nothing of acceptance.
+A correction has two parts. One is shared by all draft widths of a regime, because a machine that gets
+busy slows every width; the other belongs to one draft width, because the table may be wrong about it.
+What is known of a regime is kept while others run; a regime met for the first time starts from what the
+regime before it had learned. A step is charged for its whole wall time. Knows nothing of acceptance.
 """
 
 import math
+import statistics
 from collections.abc import Iterable
 
 from burstgate_policy.core.config import DepthConfig
 from burstgate_policy.core.costs import CostTable
+from burstgate_policy.core.regime import Regime, regime, typical_depth
 from burstgate_policy.core.types import CostCell, StepRecord
 
 
 class RoundCosts:
-    """Costs of one lane by draft width."""
+    """Costs of one lane by regime and draft width."""
 
-    __slots__ = ("_buckets", "_cap", "_clip", "_config", "_places", "_table")
+    __slots__ = ("_cap", "_config", "_latest", "_places", "_table")
 
     def __init__(self, *, cap: int, costs: Iterable[CostCell], config: DepthConfig) -> None:
         self._cap = cap
         self._config = config
-        self._clip = math.log(config.cost_clip)
         self._table = CostTable(costs)
-        self._places: dict[tuple[int, int], tuple[_Bucket, tuple[float, ...] | None]] = {}
-        self._buckets: dict[int, _Bucket] = {}
+        self._places: dict[Regime, _Place] = {}
+        self._latest: _Place | None = None
 
     def observe(self, step: StepRecord) -> None:
-        """Takes the cost of a step; one that no clock gives is left out.
+        """Takes the cost of a step; one that no clock gives, or that emitted nothing, is left out.
 
-        Plain steps count as draft width 1: they tell a slow machine from a wrong table.
+        Plain steps count as draft width 1.
         """
         cost_ms = step.draft_ms + step.verify_ms + step.overhead_ms
-        if not (math.isfinite(cost_ms) and cost_ms > 0.0):
+        if not (math.isfinite(cost_ms) and cost_ms > 0.0 and step.emitted > 0):
             return
-        draft_width = step.draft_width
-        if not 1 <= draft_width <= self._cap:
-            draft_width = min(max(draft_width, 1), self._cap)
-        bucket, curve = self._place(step.width, step.depth_tokens)
-        expected_ms = curve[draft_width] if curve else bucket.first(draft_width, cost_ms, self._config)
-        bucket.correct(draft_width, math.log(cost_ms / expected_ms), self._clip, self._config)
+        if math.isfinite(step.wall_ms):
+            cost_ms = max(cost_ms, step.wall_ms)
+        place = self._latest = self._place(regime(step.width, step.depth_tokens))
+        place.observe(min(max(step.draft_width, 1), self._cap), cost_ms)
 
-    def estimates_ms(self, width: int, depth_tokens: int, max_draft_width: int) -> dict[int, float]:
-        """Cost of a round by draft width from 2 on; without a table only of the widths that ran."""
-        bucket, curve = self._place(width, depth_tokens)
-        own = bucket.own
-        if curve is None:
-            known = bucket.first_ms
-            widths = [k for k in range(2, max_draft_width + 1) if k in known]
-            return {k: known[k] * math.exp(bucket.shared + own[k]) for k in widths}
-        shared = math.exp(bucket.shared)
-        return {k: curve[k] * shared * (math.exp(own[k]) if own[k] else 1.0) for k in range(2, max_draft_width + 1)}
+    def estimates_ms(self, at: Regime, max_draft_width: int) -> dict[int, float]:
+        """Cost by draft width from 1 on; without a table only of what the costs that ran lie around."""
+        return self._place(at).estimates_ms(max_draft_width)
 
-    def _place(self, width: int, depth_tokens: int) -> tuple["_Bucket", tuple[float, ...] | None]:
-        """The corrections of a batch width, and what the table says at a depth if there is one."""
-        key = width, depth_tokens.bit_length()
-        place = self._places.get(key)
+    def plain_ms(self, at: Regime) -> float | None:
+        """Cost of a plain step; None while nothing tells it."""
+        return self._place(at).estimate_ms(1)
+
+    def step_ms(self, at: Regime, draft_width: int) -> float | None:
+        """Cost of a step of a draft width; None while nothing tells it."""
+        return self._place(at).estimate_ms(min(max(draft_width, 1), self._cap))
+
+    def measured(self, at: Regime, draft_width: int) -> int:
+        """Steps of a draft width that were measured in the regime."""
+        return self._place(at).seen[draft_width]
+
+    def tried(self, at: Regime, draft_width: int) -> int:
+        """Steps of a draft width that ran in the regime or in those that it took its costs from."""
+        return self._place(at).tried[draft_width]
+
+    def _place(self, at: Regime) -> "_Place":
+        place = self._places.get(at)
         if place is None:
-            bucket = self._buckets.setdefault((max(width, 1) - 1).bit_length(), _Bucket(self._cap))
-            depth = (3 << key[1]) >> 2  # the middle of the octave: one curve serves all of it
+            width, depth = 1 << at[0], typical_depth(at[1])
             curve = self._table.curve(width=width, depth_tokens=depth, max_draft_width=self._cap)
-            place = self._places[key] = bucket, curve
+            place = self._places[at] = _Place(self._cap, curve, self._latest, self._config)
         return place
 
 
-class _Bucket:
-    """Corrections of one power-of-two bucket of batch widths, as logarithms of factors."""
+class _Place:
+    """What one regime costs. Corrections are logarithms of factors on the table, or of milliseconds without one."""
 
-    __slots__ = ("_seen", "first_ms", "own", "shared")
+    __slots__ = ("_clip", "_config", "_curve", "_ran_at", "_steps", "_votes", "own", "seen", "shared", "tried")
 
-    def __init__(self, cap: int) -> None:
-        self.shared = 0.0
-        self.own = [0.0] * (cap + 1)
-        self.first_ms: dict[int, float] = {}
-        self._seen = [0] * (cap + 1)
+    def __init__(self, cap: int, curve: tuple[float, ...] | None, like: "_Place | None", config: DepthConfig) -> None:
+        self._config = config
+        self._clip = math.log(config.cost_clip)
+        self._curve = curve
+        self.shared: float = like.shared if like else 0.0
+        self.own: list[float | None] = list(like.own) if like else [0.0 if curve else None] * (cap + 1)
+        self.tried: list[int] = list(like.tried) if like else [0] * (cap + 1)
+        """Steps of each draft width here, and in the regimes that this one took its costs from."""
+        self.seen = [0] * (cap + 1)
+        self._steps = 0
+        self._ran_at = [0] * (cap + 1)
+        self._votes: dict[int, list[float]] = {}
 
-    def first(self, draft_width: int, cost_ms: float, config: DepthConfig) -> float:
-        """What stands for a missing table: the least of a width's first rounds, which may compile."""
-        if self._seen[draft_width] < config.first_rounds:
-            self._seen[draft_width] += 1
-            # The shared correction is applied to every estimate, so it must not be in here as well.
-            cost_ms = max(cost_ms * math.exp(-self.shared), math.ulp(0.0))
-            self.first_ms[draft_width] = min(self.first_ms.get(draft_width, cost_ms), cost_ms)
-        return self.first_ms[draft_width]
+    def observe(self, draft_width: int, cost_ms: float) -> None:
+        config = self._config
+        self._steps += 1
+        residual = math.log(cost_ms / self._base(draft_width)) - self.shared
+        expected = self._correction(draft_width)
+        if draft_width > 1 and self._steps - self._ran_at[draft_width] > config.stale_steps:
+            self._votes.pop(draft_width, None)
+        votes = self._votes.setdefault(draft_width, [] if expected is None else [expected])
+        if len(votes) <= config.first_steps:
+            # The first step of a kind may compile or allocate: what was expected and the first few costs vote.
+            votes.append(residual)
+            self.own[draft_width] = min(votes) if expected is None else statistics.median_low(votes)
+        else:
+            expected = expected or 0.0
+            surprise = min(max(residual - expected, -self._clip), self._clip)
+            self.shared += config.shared_cost_weight * surprise
+            self.own[draft_width] = expected + config.own_cost_weight * surprise
+        self._ran_at[draft_width] = self._steps
+        self.seen[draft_width] += 1
+        self.tried[draft_width] += 1
 
-    def correct(self, draft_width: int, log_ratio: float, clip: float, config: DepthConfig) -> None:
-        surprise = log_ratio - self.shared - self.own[draft_width]
-        if not -clip <= surprise <= clip:
-            surprise = min(max(surprise, -clip), clip)
-        fade = config.own_cost_fade
-        own = self.own = [correction * fade for correction in self.own]
-        self.shared += config.shared_cost_weight * surprise
-        own[draft_width] += config.own_cost_weight * surprise
+    def estimate_ms(self, draft_width: int) -> float | None:
+        correction = self._correction(draft_width)
+        return None if correction is None else self._base(draft_width) * math.exp(self.shared + correction)
+
+    def estimates_ms(self, max_draft_width: int) -> dict[int, float]:
+        known = {k: ms for k in range(1, len(self.own)) if (ms := self.estimate_ms(k)) is not None}
+        if self._curve is not None:
+            return {k: known[k] for k in range(1, min(max_draft_width, len(self.own) - 1) + 1)}
+        return _spread(known, max_draft_width)
+
+    def _base(self, draft_width: int) -> float:
+        return self._curve[draft_width] if self._curve is not None else 1.0
+
+    def _correction(self, draft_width: int) -> float | None:
+        """A width's own correction; what is held against one that does not run fades, so that it is tried again."""
+        own = self.own[draft_width]
+        if not own or draft_width == 1 or self._curve is None:
+            return own
+        return own * self._config.own_cost_fade ** (self._steps - self._ran_at[draft_width])
+
+
+def _spread(known: dict[int, float], max_draft_width: int) -> dict[int, float]:
+    """Costs of all widths by straight lines through the known ones; flat beyond them, which invites a try.
+
+    Empty until a round was seen: a plain step alone says nothing of rounds.
+    """
+    if not known or max(known) < 2:
+        return {k: ms for k, ms in known.items() if k <= max_draft_width}
+    places = sorted(known)
+    spread: dict[int, float] = {}
+    for k in range(places[0], max_draft_width + 1):
+        below = max((p for p in places if p <= k), default=places[0])
+        above = min((p for p in places if p >= k), default=below)
+        share = 0.0 if above == below else (k - below) / (above - below)
+        spread[k] = known[below] + share * (known[above] - known[below])
+    return spread

@@ -147,6 +147,8 @@ class Situation:
     eligible: bool
     max_draft_width: int
     """0 means the lane's."""
+    steps_in_flight: int = 0
+    """Steps of the running burst that have not been reported yet."""
 
 
 @dataclass(frozen=True, slots=True)

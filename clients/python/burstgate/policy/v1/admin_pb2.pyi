@@ -57,15 +57,17 @@ class ListVerdictsResponse(_message.Message):
     def __init__(self, verdicts: _Optional[_Iterable[_Union[VerdictView, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class VerdictView(_message.Message):
-    __slots__ = ("snapshot", "lanes")
+    __slots__ = ("snapshot", "lanes", "regret")
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
+    REGRET_FIELD_NUMBER: _ClassVar[int]
     snapshot: _policy_pb2.PolicySnapshot
     lanes: _containers.RepeatedCompositeFieldContainer[LaneView]
-    def __init__(self, snapshot: _Optional[_Union[_policy_pb2.PolicySnapshot, _Mapping]] = ..., lanes: _Optional[_Iterable[_Union[LaneView, _Mapping]]] = ...) -> None: ...
+    regret: Regret
+    def __init__(self, snapshot: _Optional[_Union[_policy_pb2.PolicySnapshot, _Mapping]] = ..., lanes: _Optional[_Iterable[_Union[LaneView, _Mapping]]] = ..., regret: _Optional[_Union[Regret, _Mapping]] = ...) -> None: ...
 
 class LaneView(_message.Message):
-    __slots__ = ("lane_id", "instance_id", "last_grant", "plain_tokens_per_second", "speculative_tokens_per_second", "grants", "steps", "dropped_steps")
+    __slots__ = ("lane_id", "instance_id", "last_grant", "plain_tokens_per_second", "speculative_tokens_per_second", "grants", "steps", "dropped_steps", "regret")
     LANE_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     LAST_GRANT_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +76,7 @@ class LaneView(_message.Message):
     GRANTS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     DROPPED_STEPS_FIELD_NUMBER: _ClassVar[int]
+    REGRET_FIELD_NUMBER: _ClassVar[int]
     lane_id: str
     instance_id: str
     last_grant: _policy_pb2.BurstGrant
@@ -82,7 +85,28 @@ class LaneView(_message.Message):
     grants: int
     steps: int
     dropped_steps: int
-    def __init__(self, lane_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., last_grant: _Optional[_Union[_policy_pb2.BurstGrant, _Mapping]] = ..., plain_tokens_per_second: _Optional[float] = ..., speculative_tokens_per_second: _Optional[float] = ..., grants: _Optional[int] = ..., steps: _Optional[int] = ..., dropped_steps: _Optional[int] = ...) -> None: ...
+    regret: Regret
+    def __init__(self, lane_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., last_grant: _Optional[_Union[_policy_pb2.BurstGrant, _Mapping]] = ..., plain_tokens_per_second: _Optional[float] = ..., speculative_tokens_per_second: _Optional[float] = ..., grants: _Optional[int] = ..., steps: _Optional[int] = ..., dropped_steps: _Optional[int] = ..., regret: _Optional[_Union[Regret, _Mapping]] = ...) -> None: ...
+
+class Regret(_message.Message):
+    __slots__ = ("actual_ms", "best_ms", "best_draft_width", "lost_ms", "share", "recent_share", "recent_best_draft_width", "holding")
+    ACTUAL_MS_FIELD_NUMBER: _ClassVar[int]
+    BEST_MS_FIELD_NUMBER: _ClassVar[int]
+    BEST_DRAFT_WIDTH_FIELD_NUMBER: _ClassVar[int]
+    LOST_MS_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    RECENT_SHARE_FIELD_NUMBER: _ClassVar[int]
+    RECENT_BEST_DRAFT_WIDTH_FIELD_NUMBER: _ClassVar[int]
+    HOLDING_FIELD_NUMBER: _ClassVar[int]
+    actual_ms: float
+    best_ms: float
+    best_draft_width: int
+    lost_ms: float
+    share: float
+    recent_share: float
+    recent_best_draft_width: int
+    holding: bool
+    def __init__(self, actual_ms: _Optional[float] = ..., best_ms: _Optional[float] = ..., best_draft_width: _Optional[int] = ..., lost_ms: _Optional[float] = ..., share: _Optional[float] = ..., recent_share: _Optional[float] = ..., recent_best_draft_width: _Optional[int] = ..., holding: _Optional[bool] = ...) -> None: ...
 
 class WatchVerdictsRequest(_message.Message):
     __slots__ = ("filter", "resume_token")

@@ -251,18 +251,20 @@ class Pin(_message.Message):
     def __init__(self, speculate: _Optional[bool] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ..., pinned_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Situation(_message.Message):
-    __slots__ = ("width", "depth_tokens", "min_emitted_tokens", "eligible", "max_draft_width")
+    __slots__ = ("width", "depth_tokens", "min_emitted_tokens", "eligible", "max_draft_width", "steps_in_flight")
     WIDTH_FIELD_NUMBER: _ClassVar[int]
     DEPTH_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MIN_EMITTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ELIGIBLE_FIELD_NUMBER: _ClassVar[int]
     MAX_DRAFT_WIDTH_FIELD_NUMBER: _ClassVar[int]
+    STEPS_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     width: int
     depth_tokens: int
     min_emitted_tokens: int
     eligible: bool
     max_draft_width: int
-    def __init__(self, width: _Optional[int] = ..., depth_tokens: _Optional[int] = ..., min_emitted_tokens: _Optional[int] = ..., eligible: _Optional[bool] = ..., max_draft_width: _Optional[int] = ...) -> None: ...
+    steps_in_flight: int
+    def __init__(self, width: _Optional[int] = ..., depth_tokens: _Optional[int] = ..., min_emitted_tokens: _Optional[int] = ..., eligible: _Optional[bool] = ..., max_draft_width: _Optional[int] = ..., steps_in_flight: _Optional[int] = ...) -> None: ...
 
 class StepRecord(_message.Message):
     __slots__ = ("mode", "draft_width", "width", "depth_tokens", "emitted", "proposed", "accepted_by_position", "draft_ms", "verify_ms", "overhead_ms", "wall_ms", "excluded")

@@ -1,0 +1,176 @@
+"""Measures the engine against mlx-lm at every batch width, and speculation and gRPC against its own plain steps.
+
+All arms share one process and one load of the models, and run in ABBA order. Imports mlx: install the BLAS first.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from burstgate import Client, Delta, PolicyState, Stop
+from burstgate_bench.answers import Answer, shared_tokens_per_second
+from burstgate_bench.arms import Arm, ArmKind
+from burstgate_bench.duels import Duel, run_duel
+from burstgate_bench.lab import Lab
+from burstgate_bench.prompts import BY_KIND, PromptCase
+from burstgate_decode.startup import clock_ms
+
+BATCH_WIDTHS = (2, 4, 8)
+AUTO_WIDTHS = (1, 4, 8)
+_GRPC_WIDTHS = (1, 8)
+# A pass gives the policy a profiled burst or two of each kind; it needs four in all.
+_MOST_WARM_UP_PASSES = 6
+
+_CLASSIC = Arm(ArmKind.CLASSIC)
+_AUTO = Arm(ArmKind.AUTO)
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How much is measured."""
+
+    tokens: int
+    blocks: int
+    unpadded: bool
+    """Let mlx-lm run without the row padding that makes verifies exact."""
+
+
+@dataclass
+class EngineResult:
+    """Everything that was measured, by width or kind."""
+
+    single: dict[str, Duel] = field(default_factory=dict)
+    batch: dict[int, Duel] = field(default_factory=dict)
+    auto: dict[int, dict[str, Duel]] = field(default_factory=dict)
+    grpc: dict[int, Duel] = field(default_factory=dict)
+    differing: int = 0
+    """Answers whose tokens were not those of the same prompt decoded plainly."""
+
+    @property
+    def line(self) -> dict[str, object]:
+        """The result as one JSON object: how many times as fast as the other side."""
+        return {
+            "single_vs_mlx_lm": {kind: round(duel.ratio, 3) for kind, duel in self.single.items()},
+            "batch_vs_mlx_lm": {str(width): round(duel.ratio, 3) for width, duel in self.batch.items()},
+            "auto_vs_plain": {
+                str(width): {kind: round(duel.ratio, 3) for kind, duel in by_kind.items()}
+                for width, by_kind in self.auto.items()
+            },
+            "grpc_vs_engine": {str(width): round(duel.ratio, 3) for width, duel in self.grpc.items()},
+            "differing_answers": self.differing,
+        }
+
+
+def run_engine(lab: Lab, options: EngineOptions, say: Callable[[str], None]) -> EngineResult:
+    """Measures; `say` is told each result as it is found."""
+    bench = _Bench(lab, options)
+    result = EngineResult()
+    for kind, cases in BY_KIND.items():
+        duel = result.single[kind] = bench.single(cases[0])
+        say(_shown(f"one {kind} stream, plain against mlx_lm.stream_generate", duel))
+    for width in BATCH_WIDTHS:
+        duel = result.batch[width] = bench.batch(width)
+        say(_shown(f"{width} mixed streams, plain against mlx-lm's BatchGenerator", duel))
+    for width in AUTO_WIDTHS:
+        say(f"{width} streams: AUTO is {bench.settle(width)}")
+        result.auto[width] = {}
+        for kind in BY_KIND:
+            duel = result.auto[width][kind] = bench.auto(width, kind)
+            say(_shown(f"{width} {kind} streams, AUTO against plain", duel))
+    with lab.served() as address, Client(address) as client:
+        for width in _GRPC_WIDTHS:
+            duel = result.grpc[width] = bench.grpc(client, width)
+            say(_shown(f"{width} streams, through gRPC against the engine in process", duel))
+    result.differing = bench.differing
+    return result
+
+
+class _Bench:
+    """The sides of every duel. Each call runs answers and returns their rate."""
+
+    def __init__(self, lab: Lab, options: EngineOptions) -> None:
+        self._lab = lab
+        self._tokens = options.tokens
+        self._blocks = options.blocks
+        self._unpadded = options.unpadded
+        self._expected: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self.differing = 0
+
+    def single(self, case: PromptCase) -> Duel:
+        prompt = self._lab.tokens_of(case)
+        self._plain([prompt])
+        return run_duel(partial(self._plain, [prompt]), lambda: self._theirs([prompt], alone=True), self._blocks)
+
+    def batch(self, width: int) -> Duel:
+        prompts = self._mixed(width)
+        self._plain(prompts)
+        return run_duel(partial(self._plain, prompts), partial(self._theirs, prompts, alone=False), self._blocks)
+
+    def settle(self, width: int) -> str:
+        """Runs AUTO until the policy's verdict stands; says how it stands."""
+        for _ in range(_MOST_WARM_UP_PASSES):
+            for kind in BY_KIND:
+                self._auto(self._of_kind(width, kind))
+            if self._lab.verdict().state is not PolicyState.PROFILING:
+                break
+        verdict = self._lab.verdict()
+        return f"{verdict.state.value.lower()}; {verdict.explanation}"
+
+    def auto(self, width: int, kind: str) -> Duel:
+        prompts = self._of_kind(width, kind)
+        # The policy's K follows a kind from its second answer on.
+        self._auto(prompts)
+        return run_duel(partial(self._auto, prompts), partial(self._plain, prompts), self._blocks)
+
+    def grpc(self, client: Client, width: int) -> Duel:
+        prompt = self._of_kind(1, "code")[0]
+        return run_duel(
+            partial(self._streamed, client, prompt, width), partial(self._plain, [prompt] * width), self._blocks
+        )
+
+    def _plain(self, prompts: Sequence[tuple[int, ...]]) -> float:
+        return self._engine(_CLASSIC, prompts)
+
+    def _auto(self, prompts: Sequence[tuple[int, ...]]) -> float:
+        return self._engine(_AUTO, prompts)
+
+    def _engine(self, arm: Arm, prompts: Sequence[tuple[int, ...]]) -> float:
+        answers = self._lab.run_together([(arm, prompt) for prompt in prompts], self._tokens, ignore_eos=True)
+        self._compare(prompts, answers)
+        return shared_tokens_per_second(answers)
+
+    def _theirs(self, prompts: Sequence[tuple[int, ...]], *, alone: bool) -> float:
+        baseline = self._lab.baseline
+        if alone:
+            one = baseline.mlx_lm_unpadded if self._unpadded else baseline.mlx_lm
+            answers = [one(prompts[0], self._tokens)]
+            return answers[0].tokens_per_second
+        batch = baseline.mlx_lm_batch_unpadded if self._unpadded else baseline.mlx_lm_batch
+        return shared_tokens_per_second(batch(prompts, self._tokens))
+
+    def _streamed(self, client: Client, prompt: tuple[int, ...], width: int) -> float:
+        deliveries: list[list[tuple[float, int]]] = [[] for _ in range(width)]
+        stream = client.generate(
+            list(prompt), n=width, max_tokens=self._tokens, speculation="off", stop=Stop(ignore_eos=True)
+        )
+        for event in stream:
+            if isinstance(event, Delta):
+                deliveries[event.index].append((clock_ms(), len(event.token_ids)))
+        return shared_tokens_per_second([Answer((), 1, 0.0, deliveries=tuple(row)) for row in deliveries])
+
+    def _compare(self, prompts: Sequence[tuple[int, ...]], answers: Sequence[Answer]) -> None:
+        for prompt, answer in zip(prompts, answers, strict=True):
+            self.differing += self._expected.setdefault(prompt, answer.tokens) != answer.tokens
+
+    def _of_kind(self, width: int, kind: str) -> list[tuple[int, ...]]:
+        cases = BY_KIND[kind]
+        return [self._lab.tokens_of(cases[place % len(cases)]) for place in range(width)]
+
+    def _mixed(self, width: int) -> list[tuple[int, ...]]:
+        kinds = list(BY_KIND.values())
+        return [self._lab.tokens_of(kinds[place % len(kinds)][place // len(kinds)]) for place in range(width)]
+
+
+def _shown(what: str, duel: Duel) -> str:
+    ours, theirs = (" ".join(f"{rate:.1f}" for rate in rates) for rates in (duel.ours, duel.theirs))
+    return f"{what}: {duel.ratio:.3f} ({ours} against {theirs} tokens/s, spread {duel.spread:.0%})"

@@ -1,0 +1,211 @@
+"""One KV cache for all rows of a batch, in which every row has a length of its own.
+
+Each layer keeps keys and values `[slots, heads, capacity, size]`. A forward over neighbouring slots writes
+each row's new entries behind that row's own, so positions have no holes, and masks every row by its own length.
+Dropping entries sets a number back and moves nothing; rows that join or leave copy no row but the one that takes
+a place. Capacity grows and shrinks in blocks, so that steady decoding allocates nothing.
+
+mlx-lm's attention takes the layers of a `window` for its own caches. A window of one row behaves bit for bit as
+mlx-lm's `KVCache`: no mask for one token, and the keys of just that row.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import mlx.core as mx
+
+from burstgate_decode.models.batch_cache import Cache
+
+# Entries that capacity grows by; as in mlx-lm, which rounds likewise.
+_BLOCK_TOKENS = 256
+
+_Result = TypeVar("_Result")
+
+
+class RaggedCache:
+    """Implements `BatchCache` for layers of full attention."""
+
+    def __init__(self, layers: int) -> None:
+        """An empty batch of a model with so many layers."""
+        self._layers = [_Layer() for _ in range(layers)]
+        self._lengths: list[int] = []
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        """Tokens that each slot holds."""
+        return self._lengths
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(array.nbytes for array in self.arrays())
+
+    def open(self) -> int:
+        """Adds an empty slot at the end and returns its place."""
+        self._lengths.append(0)
+        return len(self._lengths) - 1
+
+    def swap(self, one: int, other: int) -> None:
+        """Lets two slots change places."""
+        if one != other:
+            for layer in self._layers:
+                layer.swap(one, other)
+            lengths = self._lengths
+            lengths[one], lengths[other] = lengths[other], lengths[one]
+
+    def close_last(self) -> None:
+        """Drops the last slot, and memory that the remaining ones are far from needing."""
+        self._lengths.pop()
+        slots, capacity = len(self._lengths), _blocks(max(self._lengths, default=0))
+        for layer in self._layers:
+            layer.shrink(slots, capacity)
+
+    def cut(self, slot: int, length: int) -> None:
+        """Drops a slot's newest entries until it holds `length` tokens at most."""
+        self._lengths[slot] = min(self._lengths[slot], length)
+
+    def run(self, forward: Callable[[mx.array, Cache], _Result], tokens: mx.array, first: int) -> list[_Result]:
+        """Runs all rows in one forward; see `BatchCache.run`."""
+        rows, count = tokens.shape
+        result = forward(tokens, self.window(first, rows))
+        self.extend(first, [count] * rows)
+        return [result]
+
+    def window(self, first: int, rows: int) -> Cache:
+        """The slots from `first` on as a cache for one forward of `rows` rows; it leaves every length as it is."""
+        window = _Window(first, tuple(self._lengths[first : first + rows]), len(self._lengths))
+        return [_WindowLayer(layer, window) for layer in self._layers]
+
+    def extend(self, first: int, counts: Sequence[int]) -> None:
+        """Keeps the first `counts[i]` of the entries that a forward wrote behind slot `first + i`."""
+        for row, count in enumerate(counts, first):
+            self._lengths[row] += count
+
+    def arrays(self) -> list[mx.array]:
+        """The arrays kept alive, for evaluation."""
+        return [array for layer in self._layers for array in (layer.keys, layer.values) if array is not None]
+
+
+class _Layer:
+    """Keys and values of one layer, `[slots, heads, capacity, size]`; None until the first forward."""
+
+    def __init__(self) -> None:
+        self.keys: mx.array | None = None
+        self.values: mx.array | None = None
+
+    def write(self, keys: mx.array, values: mx.array, window: "_Window") -> tuple[mx.array, mx.array]:
+        """Writes `[B, heads, L, size]` and returns everything that the window's rows hold."""
+        longest = window.longest + keys.shape[2]
+        self.keys = window.write(_grown(self.keys, keys, window.slots, longest), keys)
+        self.values = window.write(_grown(self.values, values, window.slots, longest), values)
+        rows = slice(window.first, window.first + len(window.lengths))
+        return self.keys[rows, :, :longest], self.values[rows, :, :longest]
+
+    def swap(self, one: int, other: int) -> None:
+        self.keys = _swapped(self.keys, one, other)
+        self.values = _swapped(self.values, one, other)
+
+    def shrink(self, slots: int, capacity: int) -> None:
+        self.keys = _shrunk(self.keys, slots, capacity)
+        self.values = _shrunk(self.values, slots, capacity)
+
+
+class _Window:
+    """What all layers of one forward share: its slots, their lengths and where new entries go."""
+
+    def __init__(self, first: int, lengths: tuple[int, ...], slots: int) -> None:
+        self.first = first
+        self.lengths = lengths
+        self.slots = slots
+        self.longest = max(lengths)
+        # One row takes the same path through rotary embeddings as in mlx-lm's own cache.
+        self.offset: int | mx.array = lengths[0] if len(lengths) == 1 else mx.array(lengths)
+        self._places: tuple[mx.array, mx.array] | None = None
+
+    def write(self, held: mx.array, new: mx.array) -> mx.array:
+        count = new.shape[2]
+        if len(self.lengths) == 1:
+            held[self.first : self.first + 1, :, self.longest : self.longest + count] = new
+            return held
+        if self._places is None:
+            rows = mx.arange(self.first, self.first + len(self.lengths))
+            self._places = rows[:, None], mx.array(self.lengths)[:, None] + mx.arange(count)
+        rows, positions = self._places
+        held[rows, :, positions] = new.transpose(0, 2, 1, 3)
+        return held
+
+    def mask(self, count: int, window_size: int | None) -> mx.array:
+        """`[B, 1, L, keys]`: which keys each new token of each row may see."""
+        keys = mx.arange(self.longest + count)
+        tokens = (mx.array(self.lengths)[:, None] + mx.arange(count))[:, None, :, None]
+        seen = keys <= tokens
+        return seen if window_size is None else seen & (keys > tokens - window_size)
+
+
+class _WindowLayer:
+    """One layer of a window, with the part of mlx-lm's cache interface that attention uses."""
+
+    def __init__(self, layer: _Layer, window: _Window) -> None:
+        self._layer = layer
+        self._window = window
+        self.offset = window.offset
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Appends `[B, heads, L, size]`; returns what the rows hold, the shorter ones with entries to mask."""
+        self.offset = self.offset + keys.shape[2]
+        return self._layer.write(keys, values, self._window)
+
+    def make_mask(
+        self, count: int, return_array: bool = False, window_size: int | None = None
+    ) -> mx.array | str | None:
+        """The mask for `count` new tokens a row, in whichever form mlx-lm's own cache gives it."""
+        one_row = len(self._window.lengths) == 1
+        if one_row and not return_array and (window_size is None or self._window.longest + count <= window_size):
+            return None if count == 1 else "causal"
+        return self._window.mask(count, window_size)
+
+
+def _blocks(tokens: int) -> int:
+    return -(-tokens // _BLOCK_TOKENS) * _BLOCK_TOKENS
+
+
+def _slots(rows: int) -> int:
+    """Rows that there is room for, so that joining ones seldom make it grow."""
+    return 1 << (rows - 1).bit_length()
+
+
+def _grown(held: mx.array | None, new: mx.array, slots: int, tokens: int) -> mx.array:
+    _, heads, _, size = new.shape
+    if held is None:
+        return mx.zeros((_slots(slots), heads, _blocks(tokens), size), new.dtype)
+    more_slots, more_tokens = slots - held.shape[0], tokens - held.shape[2]
+    if more_slots <= 0 and more_tokens <= 0:
+        return held
+    added_slots = max(0, _slots(slots) - held.shape[0])
+    added_tokens = max(0, _blocks(tokens) - held.shape[2])
+    return mx.pad(held, [(0, added_slots), (0, 0), (0, added_tokens), (0, 0)])
+
+
+def _shrunk(held: mx.array | None, slots: int, capacity: int) -> mx.array | None:
+    """Gives back what is not needed, once that is half or more of what is held."""
+    if held is None or slots == 0 or capacity == 0:
+        return None
+    keep_slots = _slots(slots) if 2 * _slots(slots) < held.shape[0] else held.shape[0]
+    keep_tokens = capacity if 2 * capacity <= held.shape[2] else held.shape[2]
+    if (keep_slots, keep_tokens) == (held.shape[0], held.shape[2]):
+        return held
+    return mx.contiguous(held[:keep_slots, :, :keep_tokens])
+
+
+def _swapped(held: mx.array | None, one: int, other: int) -> mx.array | None:
+    if held is None:
+        return None
+    missing = max(one, other) + 1 - held.shape[0]
+    if missing > 0:
+        # A slot that nothing was written to yet.
+        held = mx.pad(held, [(0, _slots(held.shape[0] + missing) - held.shape[0]), (0, 0), (0, 0), (0, 0)])
+    places = mx.array([one, other])
+    # Gathering copies the two rows, so that the rest can be written in place.
+    rows = held[places[::-1]]
+    held[places] = rows
+    return held
