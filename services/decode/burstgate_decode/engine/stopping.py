@@ -154,17 +154,20 @@ class RoundPlan:
 
 
 @dataclass
-class _Price:
-    """Time over tokens of the last rounds of one power-of-two bucket of batch widths."""
+class _Bucket:
+    """What belongs to one power-of-two bucket of batch widths."""
 
     spent_ms: float
     tokens: float
+    worth: StoppingWorth
+    last_width: int = 2
 
     @property
-    def token_ms(self) -> float:
+    def price_ms(self) -> float:
+        """Time over tokens of the last rounds."""
         return self.spent_ms / self.tokens
 
-    def add(self, wall_ms: float, tokens: int, decay: float) -> None:
+    def pay(self, wall_ms: float, tokens: int, decay: float) -> None:
         self.spent_ms = self.spent_ms * decay + wall_ms
         self.tokens = self.tokens * decay + tokens
 
@@ -178,13 +181,11 @@ class Stopping:
         self._config = config
         self._calibration = DraftCalibration(config.calibration)
         self._round_costs = RoundCosts(cap=draft_width, costs=cells, config=DepthConfig())
-        self._worth = StoppingWorth(config.worth)
         self._draft_width = draft_width
         self._draft_share = _draft_share(cells)
-        self._last_width = 2
         # No verify costs less than a plain step, and the least of several is not one that was stalled.
         self._plain_ms = min((cell.verify_ms for cell in cells), default=0.0)
-        self._prices: dict[int, _Price] = {}
+        self._buckets: dict[int, _Bucket] = {}
 
     def plan(self, rows: Sequence[RoundRow], depth_tokens: int) -> RoundPlan:
         """The next round of a batch in which some rows may draft."""
@@ -192,15 +193,15 @@ class Stopping:
         costs_ms = self._costs_ms(depth_tokens, len(rows))
         if not costs_ms:
             return RoundPlan(granted)
-        if not self._worth.watches_next():
-            if self._worth.resting:
+        bucket = self._bucket(len(rows))
+        if not bucket.worth.watches_next():
+            if bucket.worth.resting:
                 return RoundPlan(granted)
-            return RoundPlan([min(self._last_width, row.widest) for row in rows], compares=True)
+            return RoundPlan([min(bucket.last_width, row.widest) for row in rows], compares=True)
         widths = [row.widest for row in rows]
         draft_step_ms = self._draft_share * costs_ms[-1]
-        price_ms = self._price(len(rows)).token_ms
         return RoundPlan(
-            widths, StoppingRule(self._calibration, costs_ms[: max(widths)], draft_step_ms, price_ms, rows)
+            widths, StoppingRule(self._calibration, costs_ms[: max(widths)], draft_step_ms, bucket.price_ms, rows)
         )
 
     def learn(self, outcome: RoundOutcome, plan: RoundPlan | None) -> None:
@@ -218,11 +219,12 @@ class Stopping:
             return
         expected_ms = costs_ms[verified] + dropped_ms
         counted_ms = min(outcome.wall_ms, config.stall_clip * expected_ms)
-        self._price(len(rows)).add(counted_ms, outcome.emitted, config.price_decay)
+        bucket = self._bucket(len(rows))
+        bucket.pay(counted_ms, outcome.emitted, config.price_decay)
         if plan.rule is not None:
-            self._last_width = verified + 1
+            bucket.last_width = verified + 1
             widest = max(plan.widths)
-            self._worth.ran_watched(
+            bucket.worth.ran_watched(
                 outcome.wall_ms,
                 expected_ms,
                 outcome.emitted,
@@ -230,14 +232,14 @@ class Stopping:
                 self._fixed_tokens(outcome, plan.widths, widest - 1),
             )
         elif plan.compares:
-            self._worth.ran_whole(outcome.wall_ms, expected_ms)
+            bucket.worth.ran_whole(outcome.wall_ms, expected_ms)
 
-    def _price(self, rows: int) -> _Price:
-        bucket = (rows - 1).bit_length()
-        if bucket not in self._prices:
+    def _bucket(self, rows: int) -> _Bucket:
+        key = (rows - 1).bit_length()
+        if key not in self._buckets:
             tokens = self._config.price_prior_tokens
-            self._prices[bucket] = _Price(self._plain_ms / rows * tokens, tokens)
-        return self._prices[bucket]
+            self._buckets[key] = _Bucket(self._plain_ms / rows * tokens, tokens, StoppingWorth(self._config.worth))
+        return self._buckets[key]
 
     def _costs_ms(self, depth_tokens: int, rows: int) -> list[float]:
         """Cost of a round by drafts; element 0 only makes the index speak. Empty while a width has no cost."""
