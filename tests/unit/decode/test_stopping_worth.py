@@ -1,9 +1,9 @@
 """Deciding within rounds is kept up only where it pays."""
 
 import pytest
-from tests.unit.decode.simulated import WIDEST, best_fixed_rate, fixed_rate, play, rate, table, texts
+from tests.unit.decode.simulated import DEPTH, WIDEST, best_fixed_rate, fixed_rate, play, rate, table, texts
 
-from burstgate_decode.engine.stopping import Stopping
+from burstgate_decode.engine.stopping import RoundOutcome, RoundRow, RowOutcome, Stopping
 from burstgate_decode.engine.stopping_worth import StoppingWorth, WorthConfig, fixed_tokens
 
 CONFIG = WorthConfig()
@@ -91,3 +91,16 @@ def test_what_a_fixed_width_would_have_kept_is_known_up_to_the_first_miss() -> N
 
 def test_beyond_the_last_draft_that_was_right_further_ones_are_expected() -> None:
     assert fixed_tokens(2, 2, 0.5, 5) == [1.0, 2.0, 3.0, 3.5, 3.75, 3.875]
+
+
+def test_a_rest_in_wide_batches_is_none_for_a_single_stream() -> None:
+    stopping = Stopping(table(), WIDEST)
+    row, rows = RowOutcome(4, False, [0.9] * 3, 1), [RoundRow(4, WIDEST, sampled=False)] * 8
+    rested = False
+    for _ in range(600):
+        plan = stopping.plan(rows, DEPTH)
+        wall_ms = 300.0 if plan.rule is not None else 200.0
+        stopping.learn(RoundOutcome([row] * 8, 16, wall_ms, DEPTH), plan)
+        rested = rested or (plan.rule is None and not plan.compares)
+    assert rested
+    assert stopping.plan(rows[:1], DEPTH).rule is not None
