@@ -130,16 +130,34 @@ def _text(steps: Iterable[StepRecord]) -> Text:
 
 
 def _machine(trace: Trace) -> Machine:
-    """Medians by K as costs, and what each step missed its own by as noise, in the order they ran."""
-    steps = [step for some in trace.streams.values() for step in some if not step.excluded and step.wall_ms > 0.0]
-    by_k: dict[int, list[StepRecord]] = {}
-    for step in steps:
-        by_k.setdefault(step.draft_width if step.mode.speculates else 1, []).append(step)
-    wall = {k: statistics.median(step.wall_ms for step in some) for k, some in by_k.items()}
-    noise = [step.wall_ms / wall[step.draft_width if step.mode.speculates else 1] for step in steps]
-    whole = _every_k(wall, {cell.draft_width: cell.verify_ms + cell.draft_ms for cell in _narrow(trace)})
+    """Medians by K as costs, and what each step missed its own by as noise, answer by answer in the order they ran.
+
+    Where steps of no answer ran at a K, they alone are its cost: they ran in turn with the other Ks, so a neighbour
+    on the machine slowed all of them alike.
+    """
+    steps = {
+        stream: [step for step in some if not step.excluded and step.wall_ms > 0.0]
+        for stream, some in trace.streams.items()
+    }
+    wall_ms = {
+        **_medians_ms(step for some in steps.values() for step in some),
+        **_medians_ms(steps.get("", ())),
+    }
+    noise = [step.wall_ms / wall_ms[_k(step)] for some in steps.values() for step in some]
+    whole = _every_k(wall_ms, {cell.draft_width: cell.verify_ms + cell.draft_ms for cell in _narrow(trace)})
     costs = StepCosts("recorded", verify=lambda _width, k: whole[k], draft_ms=0.0, overhead_ms=0.0)
     return Machine(costs, noise)
+
+
+def _k(step: StepRecord) -> int:
+    return step.draft_width if step.mode.speculates else 1
+
+
+def _medians_ms(steps: Iterable[StepRecord]) -> dict[int, float]:
+    by_k: dict[int, list[float]] = {}
+    for step in steps:
+        by_k.setdefault(_k(step), []).append(step.wall_ms)
+    return {k: statistics.median(walls) for k, walls in by_k.items()}
 
 
 def _every_k(measured: Mapping[int, float], table: Mapping[int, float]) -> dict[int, float]:

@@ -97,6 +97,15 @@ def test_a_step_of_no_answer_only_tells_times(tmp_path: Path) -> None:
     assert [world.machine.costs.step_ms(1, k, 100) for k in (1, 2, 8)] == pytest.approx([50.0, 66.0, 90.0])
 
 
+def test_times_of_widths_that_ran_in_turn_are_believed_before_those_of_an_answer(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    steps = [("one", round_of(8, 3, 900.0)), ("", round_of(8, 1, 100.0)), ("", plain_step())]
+    file.write_text("\n".join(trace_lines(LANE, steps)))
+    world = world_of(read_trace(file), random(), 4)
+    assert world.machine.costs.step_ms(1, 8, 100) == pytest.approx(100.0)
+    assert world.machine.noise == pytest.approx([9.0, 1.0, 1.0])
+
+
 def test_a_policy_can_be_scored_on_a_recorded_run(tmp_path: Path) -> None:
     draws = random(3)
     stream = [round_of(8, int(draws.integers(8)), float(draws.normal(90.0, 2.0))) for _ in range(200)]

@@ -1,5 +1,6 @@
 """The default pair, loaded once in the test process, and batches of rows that are stepped by hand."""
 
+import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -12,8 +13,13 @@ from burstgate_decode.models.blas import BlasReport, install_blas
 # Before anything imports mlx.
 BLAS: BlasReport = install_blas()
 
+import mlx.core as mx  # noqa: E402
+from mlx.utils import tree_flatten  # noqa: E402
+from mlx_lm.models import llama  # noqa: E402
+from mlx_lm.utils import load_tokenizer  # noqa: E402
+
 from burstgate_decode.drafters.base import Drafter  # noqa: E402
-from burstgate_decode.drafters.mtp_head import load_mtp_head  # noqa: E402
+from burstgate_decode.drafters.mtp_head import MtpHead, MtpHeadConfig, load_mtp_head  # noqa: E402
 from burstgate_decode.engine.batch import Batch  # noqa: E402
 from burstgate_decode.engine.request import AnswerRequest, Completion, Event, SamplingParams, SpeculationChoice  # noqa: E402
 from burstgate_decode.engine.rounds import StepResult, prefill_chunk  # noqa: E402
@@ -23,7 +29,7 @@ from burstgate_decode.engine.stopping import Stopping  # noqa: E402
 from burstgate_decode.models.default_pair import default_models_cache, prepare_default_pair  # noqa: E402
 from burstgate_decode.models.loading import load_target  # noqa: E402
 from burstgate_decode.models.row_padding import make_rows_exact  # noqa: E402
-from burstgate_decode.models.target import Target, linear_shapes  # noqa: E402
+from burstgate_decode.models.target import Target, linear_shapes, split_model, takes_ragged_cache  # noqa: E402
 from burstgate_policy.core.types import Mode, Reason  # noqa: E402
 
 WIDEST = 8
@@ -46,6 +52,33 @@ def pair() -> Pair:
     target = load_target(str(folders.target))
     make_rows_exact(BLAS, linear_shapes(target.model), WIDEST)
     return Pair(target, load_mtp_head(folders.drafter, target))
+
+
+TINY_VOCAB = 97
+
+
+@pytest.fixture(scope="session")
+def tiny_pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """A random Llama and a random drafter, for what takes thousands of steps. Its text means nothing."""
+    folders = prepare_default_pair(default_models_cache(os.environ), report=lambda *_: None)
+    mx.random.seed(6)
+    sizes = {"num_key_value_heads": 2, "head_dim": 8}
+    model = llama.Model(llama.ModelArgs("llama", 32, 2, 48, 4, 1e-5, TINY_VOCAB, **sizes))
+    mx.eval(model.parameters())
+    target = Target(
+        model, load_tokenizer(folders.target), "tiny", folders.target, "tiny", "llama", "float32", TINY_VOCAB, 512,
+        frozenset(), False, split_model(model, TINY_VOCAB), takes_ragged_cache(model, TINY_VOCAB),
+    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("drafter")
+    config = {
+        **json.loads((folders.drafter / "config.json").read_text()),
+        "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 48,
+        "target_vocab_size": TINY_VOCAB, "draft_vocab_size": TINY_VOCAB,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    weights = dict(tree_flatten(MtpHead(MtpHeadConfig.model_validate(config)).parameters()))
+    mx.save_safetensors(str(folder / "model.safetensors"), {**weights, "draft_token_ids": mx.arange(TINY_VOCAB)})
+    return Pair(target, load_mtp_head(folder, target))
 
 
 @dataclass

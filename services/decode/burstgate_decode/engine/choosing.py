@@ -39,8 +39,10 @@ def choose_rows(places: Sequence[Place], logits: mx.array, margins: bool) -> Row
     """Chooses from `logits [B, L, V]`. `margins`: also how far each choice lies above the next best."""
     tokens = mx.argmax(logits, axis=-1)
     wanted = margins_of(logits, tokens) if margins else None
-    kept: list[mx.array | None] = [logits[at] if one.row.request.logprobs is not None else None
-                                   for at, one in enumerate(places)]  # fmt: skip
+    kept: list[mx.array | None] = [None] * len(places)
+    for at, one in enumerate(places):
+        if one.row.request.logprobs is not None:
+            kept[at] = logits[at]
     if all(one.row.chooser.likeliest for one in places):
         return RowsChoice(tokens, wanted, tuple(kept))
     longest = logits.shape[1]

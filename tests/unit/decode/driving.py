@@ -1,0 +1,85 @@
+"""Drives a whole engine: grants at random, and answers that are collected on the caller's side."""
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable
+
+from tests.unit.decode.conftest import WIDEST
+
+from burstgate_decode.engine.engine import Engine
+from burstgate_decode.engine.request import AnswerRequest, Completion, Delta, Event
+from burstgate_policy.core.types import Grant, Mode, Reason, Situation, StepRecord
+
+_ENDED_S = 60.0
+
+
+class RandomGrants:
+    """Grants of random modes, widths and lengths; keeps what it was told."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+        self.situations: list[Situation] = []
+        self.records: list[StepRecord] = []
+        self._upcoming: Grant | None = None
+
+    def prefetch(self, situation: Situation) -> None:
+        self._upcoming = self._grant()
+
+    def upcoming(self, wait_ms: float) -> Grant | None:
+        return self._upcoming
+
+    def next(self, situation: Situation) -> Grant:
+        self.situations.append(situation)
+        grant, self._upcoming = self._upcoming or self._grant(), None
+        return grant
+
+    def report(self, step: StepRecord) -> None:
+        self.records.append(step)
+
+    def idle(self) -> None:
+        self._upcoming = None
+
+    def _grant(self) -> Grant:
+        mode = self._rng.choice((Mode.PLAIN, Mode.SPECULATIVE, Mode.PROBE_PLAIN, Mode.PROBE_SPECULATIVE))
+        width = self._rng.randint(2, WIDEST) if mode.speculates else 1
+        return Grant(mode, width, self._rng.randint(1, 6), Reason.GATE_SPECULATIVE, "at random")
+
+
+class Answers:
+    """Collects the answers to requests."""
+
+    def __init__(self, engine: Engine, requests: list[AnswerRequest]) -> None:
+        self.requests = requests
+        self.events: list[list[Event]] = [[] for _ in requests]
+        self.arrived: queue.Queue[int] = queue.Queue()
+        self.tickets = [engine.submit([(request, self._sink(at))]) for at, request in enumerate(requests)]
+        self._ended = [threading.Event() for _ in requests]
+
+    def _sink(self, at: int) -> Callable[[Event], None]:
+        def sink(event: Event) -> None:
+            self.events[at].append(event)
+            self.arrived.put(at)
+            if not isinstance(event, Delta):
+                self._ended[at].set()
+
+        return sink
+
+    def tokens(self, at: int) -> list[int]:
+        assert self._ended[at].wait(_ENDED_S)
+        assert isinstance(self.events[at][-1], Completion)
+        return [token for event in self.events[at] if isinstance(event, Delta) for token in event.token_ids]
+
+    def wait_delivery(self) -> int:
+        return self.arrived.get(timeout=_ENDED_S)
+
+
+def nothing_is_left(engine: Engine) -> None:
+    """Waits for the last row to leave, and looks for what it should have taken along."""
+    deadline_s = time.monotonic() + _ENDED_S
+    while engine.load_counts() != (0, 0) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    assert engine.load_counts() == (0, 0)
+    assert not engine._batch.rows
+    assert engine._batch.cache.nbytes == 0
