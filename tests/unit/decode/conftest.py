@@ -132,13 +132,17 @@ class BatchDriver:
         margins: GuardMargins = GuardMargins(),  # noqa: B008  (immutable)
         look_ahead: bool = False,
         reason: Reason = Reason.GATE_SPECULATIVE,
+        mode: Mode = Mode.SPECULATIVE,
     ) -> StepResult:
-        """One step of all rows: of one width, or of the width given for each row by its id. Ended rows leave."""
+        """One step of all rows: of one width, or of the width given for each row by its id. Ended rows leave.
+
+        `mode`: that of the rows that draft.
+        """
         stepper = Stepper(self.batch, margins, WIDEST, _raise, clock_ms, self.stopping)
 
         def label(row: Row) -> StepLabel:
             width = draft_width if isinstance(draft_width, int) else draft_width[id(row)]
-            return StepLabel(Mode.SPECULATIVE if width > 1 else Mode.PLAIN, width, reason, "")
+            return StepLabel(mode if width > 1 else Mode.PLAIN, width, reason, "")
 
         done = stepper.step(label, lambda: look_ahead)
         for row in [row for row in self.batch.rows if not row.alive]:

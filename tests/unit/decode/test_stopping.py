@@ -254,3 +254,28 @@ def test_tokens_of_a_wide_batch_do_not_price_those_of_a_single_stream() -> None:
     assert wide is not None
     assert single._price_ms == VERIFY_MS[1]
     assert wide._price_ms == pytest.approx(180.0 / 32, rel=0.05)
+
+
+def test_drafts_that_are_not_verified_make_no_width_look_dear() -> None:
+    # Rounds of one draft verified and six dropped, at what the table says that they cost.
+    costs = []
+    for drafts in (1, 7):
+        stopping = Stopping(table(), WIDEST)
+        row = RowOutcome(2, False, [0.5] * drafts, 1)
+        for _ in range(60):
+            stopping.learn(RoundOutcome([row], 2, cost_ms(2, drafts), DEPTH), None)
+        rule = stopping.plan([ROW], DEPTH).rule
+        assert rule is not None
+        costs.append(rule._costs_ms[1])
+    assert costs == pytest.approx([cost_ms(2)] * 2, rel=0.01)
+
+
+def test_a_batch_is_priced_by_the_cells_of_its_own_width_and_least_depth() -> None:
+    wide = [replace(cell, width=8, verify_ms=2 * cell.verify_ms, draft_ms=4 * cell.draft_ms) for cell in table()]
+    deep = [replace(cell, depth_tokens=2048, draft_ms=20 * cell.draft_ms) for cell in table()]
+    stopping = Stopping([*deep, *table(), *wide], WIDEST)
+    for rows, cells in ((1, table()), (8, wide)):
+        rule = stopping.plan([ROW] * rows, DEPTH).rule
+        assert rule is not None
+        assert rule._price_ms == pytest.approx(min(cell.verify_ms for cell in cells) / rows)
+        assert rule._draft_step_ms == pytest.approx(cells[1].draft_ms)

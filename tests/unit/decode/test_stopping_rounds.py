@@ -130,10 +130,17 @@ def test_prose_is_drafted_less_far_than_a_list_and_wastes_fewer_drafts_than_whol
     assert (whole.stopped_early, whole.saved, whole.dropped) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("reason", [Reason.PROFILING_SPECULATIVE, Reason.RECHALLENGE])
-def test_a_round_that_measures_a_width_runs_all_of_it(stops: BatchDriver, ask: Ask, reason: Reason) -> None:
+@pytest.mark.parametrize(
+    ("reason", "mode"),
+    [
+        (Reason.PROFILING_SPECULATIVE, Mode.SPECULATIVE),
+        (Reason.RECHALLENGE, Mode.SPECULATIVE),
+        (Reason.GATE_PROBE_SPECULATIVE, Mode.PROBE_SPECULATIVE),
+    ],
+)
+def test_a_round_that_measures_a_width_runs_all_of_it(stops: BatchDriver, ask: Ask, reason: Reason, mode: Mode) -> None:
     stops.open(ask(PROSE, max_tokens=60))
-    widths = {stops.step(6, reason=reason).rows[0].draft_width for _ in range(8)}
+    widths = {stops.step(6, reason=reason, mode=mode).rows[0].draft_width for _ in range(8)}
     assert widths == {6}
 
 
@@ -209,6 +216,16 @@ def test_the_probability_is_that_of_the_picked_token_under_the_drafters_softmax(
     assert floats(probability_of(logits, None, mx.array([1, 3]))) == pytest.approx(
         [expected[0, 1].item(), expected[1, 3].item()]
     )
+
+
+def test_the_rule_is_asked_of_all_rows_at_once_and_each_has_what_its_width_leaves(rows: BatchDriver, ask: Ask) -> None:
+    for question in (LIST, PROSE, "Hi"):
+        rows.open(ask(question))
+    rule = _Scripted(5, 3)
+    done = draft_verify_round(rows.batch, [WIDEST, 1, 3], 0.0, lambda: 0.0, rule)
+    assert [len(probabilities) for probabilities in rule.asked] == [3] * 5
+    found = [(result.draft_width, result.dropped, result.saved, len(result.probabilities)) for result in done.rows]
+    assert found == [(4, 2, 2, 5), (1, 0, 0, 0), (3, 0, 0, 2)]
 
 
 def test_a_round_that_reads_as_it_goes_drafts_what_a_whole_round_drafts(rows: BatchDriver, ask: Ask) -> None:

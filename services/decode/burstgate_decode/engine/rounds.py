@@ -2,9 +2,9 @@
 
 A round drafts K - 1 tokens, verifies the newest token and the drafts in one forward, keeps the longest
 prefix of drafts that equals the target's own choices plus one target token, and cuts the cache to what
-was kept. With a rule it may stop drafting earlier, or leave its last drafts unverified. K counts the rows of the
-verify. Every row of a batch has a K of its own: one that may not draft, or
-fewer tokens than its neighbours, rides along, and what the forward computes behind its own K is cut off unread.
+was kept. With a rule it may stop drafting earlier, or leave its last drafts unverified, for all rows at once. K
+counts the rows of the verify. Every row of a batch has a K of its own: one that may not draft, or fewer tokens
+than its neighbours, rides along, and what the forward computes behind its own K is cut off unread.
 A step is a transaction: whatever is raised inside it, the caches end equal to the committed tokens.
 """
 

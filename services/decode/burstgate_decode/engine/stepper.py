@@ -153,9 +153,8 @@ class Stepper:
 
 def _fixes_width(row: Row, label: StepLabel) -> bool:
     """Whether the row's part of a round must have exactly the width it was given."""
-    return label.reason in _MEASURES_WIDTH or (
-        row.request.speculation is SpeculationChoice.ON and row.request.max_draft_width > 0
-    )
+    asked = row.request.speculation is SpeculationChoice.ON and row.request.max_draft_width > 0
+    return asked or label.mode.probes or label.reason in _MEASURES_WIDTH
 
 
 def count_positions(counts: list[int], accepted: int) -> None:

@@ -11,6 +11,7 @@ The rows of a batch share each draft step and the verify, so their chances add u
 no judge of whether to speculate at all: one draft is always made and verified.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -160,6 +161,8 @@ class _Bucket:
     spent_ms: float
     tokens: float
     worth: StoppingWorth
+    draft_share: float
+    """What one more draft of each row costs, as a share of the widest round."""
     last_width: int = 2
 
     @property
@@ -177,14 +180,11 @@ class Stopping:
 
     def __init__(self, costs: Iterable[CostCell], draft_width: int, config: StoppingConfig = StoppingConfig()) -> None:
         """`costs`: the lane's table. `draft_width`: the widest verify."""
-        cells = list(costs)
+        self._cells = list(costs)
         self._config = config
         self._calibration = DraftCalibration(config.calibration)
-        self._round_costs = RoundCosts(cap=draft_width, costs=cells, config=DepthConfig())
+        self._round_costs = RoundCosts(cap=draft_width, costs=self._cells, config=DepthConfig())
         self._draft_width = draft_width
-        self._draft_share = _draft_share(cells)
-        # No verify costs less than a plain step, and the least of several is not one that was stalled.
-        self._plain_ms = min((cell.verify_ms for cell in cells), default=0.0)
         self._buckets: dict[int, _Bucket] = {}
 
     def plan(self, rows: Sequence[RoundRow], depth_tokens: int) -> RoundPlan:
@@ -199,7 +199,7 @@ class Stopping:
                 return RoundPlan(granted)
             return RoundPlan([min(bucket.last_width, row.widest) for row in rows], compares=True)
         widths = [row.widest for row in rows]
-        draft_step_ms = self._draft_share * costs_ms[-1]
+        draft_step_ms = bucket.draft_share * costs_ms[-1]
         return RoundPlan(
             widths, StoppingRule(self._calibration, costs_ms[: max(widths)], draft_step_ms, bucket.price_ms, rows)
         )
@@ -212,14 +212,13 @@ class Stopping:
         if not outcome.wall_ms > 0.0:
             return
         verified, config = outcome.verified, self._config
-        costs_ms = self._costs_ms(outcome.depth_tokens, len(rows))
-        dropped_ms = (outcome.made - verified) * self._draft_share * costs_ms[-1] if costs_ms else 0.0
+        bucket, costs_ms = self._bucket(len(rows)), self._costs_ms(outcome.depth_tokens, len(rows))
+        dropped_ms = (outcome.made - verified) * bucket.draft_share * costs_ms[-1] if costs_ms else 0.0
         self._round_costs.observe(_record(outcome, dropped_ms))
         if plan is None or not costs_ms:
             return
         expected_ms = costs_ms[verified] + dropped_ms
         counted_ms = min(outcome.wall_ms, config.stall_clip * expected_ms)
-        bucket = self._bucket(len(rows))
         bucket.pay(counted_ms, outcome.emitted, config.price_decay)
         if plan.rule is not None:
             bucket.last_width = verified + 1
@@ -235,10 +234,14 @@ class Stopping:
             bucket.worth.ran_whole(outcome.wall_ms, expected_ms)
 
     def _bucket(self, rows: int) -> _Bucket:
-        key = (rows - 1).bit_length()
+        key, _ = regime(rows, 0)
         if key not in self._buckets:
-            tokens = self._config.price_prior_tokens
-            self._buckets[key] = _Bucket(self._plain_ms / rows * tokens, tokens, StoppingWorth(self._config.worth))
+            cells, tokens = _cells_near(self._cells, rows), self._config.price_prior_tokens
+            # No verify costs less than a plain step, and the least of several is not one that was stalled. A plain
+            # step gives each row a token.
+            price_ms = min((cell.verify_ms / cell.width for cell in cells), default=0.0)
+            worth = StoppingWorth(self._config.worth)
+            self._buckets[key] = _Bucket(price_ms * tokens, tokens, worth, _draft_share(cells))
         return self._buckets[key]
 
     def _costs_ms(self, depth_tokens: int, rows: int) -> list[float]:
@@ -261,6 +264,7 @@ class Stopping:
 
 def _record(outcome: RoundOutcome, dropped_ms: float) -> StepRecord:
     """The round as the cost table's corrections take it: without the drafts that were not verified."""
+    kept_ms = max(0.0, outcome.wall_ms - dropped_ms)
     return StepRecord(
         mode=Mode.SPECULATIVE,
         draft_width=outcome.verified + 1,
@@ -270,11 +274,18 @@ def _record(outcome: RoundOutcome, dropped_ms: float) -> StepRecord:
         proposed=outcome.made,
         accepted_by_position=(),
         draft_ms=0.0,
-        verify_ms=max(0.0, outcome.wall_ms - dropped_ms),
+        verify_ms=kept_ms,
         overhead_ms=0.0,
-        wall_ms=outcome.wall_ms,
+        wall_ms=kept_ms,
         excluded=False,
     )
+
+
+def _cells_near(cells: Sequence[CostCell], rows: int) -> list[CostCell]:
+    """The cells of the batch width nearest to `rows`, at the least depth that it has."""
+    places = {(cell.width, cell.depth_tokens) for cell in cells}
+    nearest = min(places, key=lambda at: (abs(math.log2(at[0] / rows)), at), default=None)
+    return [cell for cell in cells if (cell.width, cell.depth_tokens) == nearest]
 
 
 def _draft_share(cells: Sequence[CostCell]) -> float:
