@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint stubs protos bench-quick bench-gate bench-engine bench-policy chaos-policy redis-server clean
+.PHONY: help setup serve test lint stubs protos bench-quick bench-gate bench-engine bench-hindsight bench-policy chaos-policy redis-server clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -44,6 +44,9 @@ bench-quick: setup ## Measure speculation against plain decoding in a few minute
 
 bench-engine: setup ## Measure the engine against mlx-lm and itself, alone and in batches
 	@exec $(BIN)/python -m burstgate_bench.engine $(ARGS)
+
+bench-hindsight: setup ## Measure AUTO against every mode held to the end, on real text
+	@exec $(BIN)/python -m burstgate_bench.hindsight $(ARGS)
 
 redis-server: $(INSTALLED)
 	@PATH="$(BIN):$$PATH" command -v redis-server

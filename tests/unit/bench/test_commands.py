@@ -15,12 +15,13 @@ def run(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_commands_leave_mlx_alone_until_the_blas_is_chosen() -> None:
-    modules = ", ".join(f"burstgate_bench.{name}" for name in ("quick", "equality", "engine", "stopping"))
+    names = ("quick", "equality", "engine", "hindsight", "stopping")
+    modules = ", ".join(f"burstgate_bench.{name}" for name in names)
     code = f"import sys, {modules}; sys.exit('mlx.core' in sys.modules)"
     assert run("-c", code).returncode == 0
 
 
-@pytest.mark.parametrize("command", ["quick", "equality", "engine", "stopping"])
+@pytest.mark.parametrize("command", ["quick", "equality", "engine", "hindsight", "stopping"])
 def test_a_bad_setting_ends_with_code_2_and_names_the_variable(command: str) -> None:
     done = run("-m", f"burstgate_bench.{command}", BURSTGATE_BLAS="fast")
     assert done.returncode == 2
@@ -30,3 +31,19 @@ def test_a_bad_setting_ends_with_code_2_and_names_the_variable(command: str) -> 
 
 def test_answers_too_short_to_time_are_refused() -> None:
     assert run("-m", "burstgate_bench.quick", "--tokens", "4").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--texts", "verse", "verse is none of enumeration, code, prose, mix"),
+        ("--streams", "0", "must be whole numbers from 1 on"),
+        ("--widths", "2,x", "must be whole numbers from 2 on"),
+    ],
+)
+def test_a_hindsight_option_that_cannot_be_is_refused_before_anything_is_loaded(
+    option: str, value: str, says: str
+) -> None:
+    done = run("-m", "burstgate_bench.hindsight", option, value, COLUMNS="200")
+    assert done.returncode == 2
+    assert says in done.stderr

@@ -61,11 +61,14 @@ def equal_and_declined(config: CoreConfig) -> list[Ran]:
 
 
 def recovering(config: CoreConfig) -> list[Ran]:
-    """Rounds lose, and then win by a little."""
-    lane = Driver(Machine(kept=lambda _: 0), cap=2, config=free(config))
-    lane.run(1000)
-    lane.machine.kept = lambda n: int(n % 4 > 0)
-    return lane.run(4000)
+    """Rounds lose, and then win by more or less; what was seen before holds speculation up for a while."""
+    ran = []
+    for period in (4, 5, 8):
+        lane = Driver(Machine(kept=lambda _: 0), cap=2, config=free(config))
+        lane.run(1000)
+        lane.machine.kept = lambda n, period=period: int(n % period > 0)  # type: ignore[misc]
+        ran += lane.run(2000)
+    return ran
 
 
 def stalling(config: CoreConfig) -> list[Ran]:

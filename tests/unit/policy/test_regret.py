@@ -117,6 +117,12 @@ def test_deciding_that_beats_every_single_mode_loses_negative_time(world: World)
     assert (after.share < 0.0, after.recent_share < 0.0) == (True, True)
 
 
+def test_the_lead_is_of_the_best_draft_width_over_plain() -> None:
+    assert Regret(recent_ms=(200.0, 180.0, 150.0, 170.0)).recent_lead == pytest.approx(0.15)
+    assert Regret(recent_ms=(200.0, 140.0, 150.0, 170.0)).recent_lead == pytest.approx(-0.05)
+    assert Regret(recent_ms=(200.0, 140.0)).recent_lead == Regret().recent_lead == 0.0
+
+
 def test_an_account_without_time_has_no_best_mode() -> None:
     for empty in (Regret(), together([]), together([Regret(), Regret()]), Regret((0.0,) * 5, (0.0,) * 5)):
         assert (empty.actual_ms, empty.best_ms, empty.best_draft_width, empty.recent_best) == (0.0, 0.0, 0, 0)

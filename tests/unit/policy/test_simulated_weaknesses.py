@@ -11,7 +11,11 @@ import numpy as np
 import pytest
 from tests.unit.policy.driver import NOW, PLAIN_MS, Driver, Machine, plain_share, rate, rounds_share, situation
 
+from burstgate_bench.gate.arms import default_policy
+from burstgate_bench.gate.families import FAMILIES
 from burstgate_bench.gate.machine import correlated_noise
+from burstgate_bench.gate.play import play
+from burstgate_bench.gate.recipe import build
 from burstgate_policy.core.types import BurstOutcome, Grant, Reason, Situation, StepRecord, Verdict
 
 WIDTHS = [1, 2, 4, 8, 16, 32]
@@ -119,7 +123,7 @@ def switches(lane: Driver) -> int:
 def test_s25_equal_modes_hardly_ever_change_places() -> None:
     """Equal modes under noise of a tenth that lasts for 16 steps changed places ten times in 20,000 steps.
 
-    Here they do so one to five times, by seed.
+    Here they do so once in most runs and three times at most.
     """
     counts = []
     for seed in range(6):
@@ -130,8 +134,27 @@ def test_s25_equal_modes_hardly_ever_change_places() -> None:
         )
         lane.run(20_000)
         counts.append(switches(lane))
-    assert statistics.fmean(counts) <= 3.0
-    assert max(counts) <= 6
+    assert statistics.fmean(counts) <= 2.0
+    assert max(counts) <= 3
+
+
+def test_s25_equal_modes_do_not_change_places_while_one_is_held() -> None:
+    """As above, under the ceiling: which of two equal modes is the cheaper one changes with every few steps."""
+    world = build("equal_modes", FAMILIES["equal_modes"], seed=110, index=0, steps=4000).world
+    lane = default_policy(world)
+    held: list[bool] = []
+
+    class Watched:
+        def decide(self, at: Situation, now_s: float) -> Grant:
+            held.append(lane.regret.holding)
+            return lane.decide(at, now_s)
+
+        def observe(self, outcome: BurstOutcome, now_s: float) -> None:
+            lane.observe(outcome, now_s)
+
+    switched = play(world, Watched()).switched
+    assert any(held)
+    assert switched.sum() <= 5
 
 
 @pytest.mark.parametrize("width", WIDTHS)

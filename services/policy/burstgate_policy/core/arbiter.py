@@ -18,56 +18,12 @@ from dataclasses import dataclass, field
 from burstgate_policy.core.depth import DepthController
 from burstgate_policy.core.gate_config import GateConfig
 from burstgate_policy.core.gating import Because, Outlook
+from burstgate_policy.core.judged_rounds import JudgedRounds
 from burstgate_policy.core.regime import Regime, regime
 from burstgate_policy.core.types import Mode, Situation, StepRecord
 
 # No round costs more plain steps than this, whatever a clock says; its square is still a number.
 _DEAREST = 1e6
-
-
-@dataclass(slots=True)
-class _Rounds:
-    """Rounds that are judged together, in plain steps; one that settles a change is counted and not judged."""
-
-    count: int = 0
-    judged: float = 0.0
-    worth: float = 0.0
-    """Plain steps that the tokens of a row would have taken."""
-    cost: float = 0.0
-    """Plain steps that the rounds' wall time would have been."""
-    squares: float = 0.0
-    """Sum of the squared gains of single rounds."""
-
-    def add(self, worth: float, cost: float) -> None:
-        self.judged += 1
-        self.worth += worth
-        self.cost += cost
-        self.squares += (worth - cost) ** 2
-
-    def plus(self, earlier: "_Rounds", weight: float) -> "_Rounds":
-        """These rounds and earlier ones that count for less."""
-        return _Rounds(
-            self.count,
-            self.judged + weight * earlier.judged,
-            self.worth + weight * earlier.worth,
-            self.cost + weight * earlier.cost,
-            self.squares + weight * earlier.squares,
-        )
-
-    @property
-    def gain(self) -> float:
-        """Plain steps won; negative if they were lost."""
-        return self.worth - self.cost
-
-    @property
-    def variance(self) -> float:
-        """Of the gain of one round."""
-        return max(self.squares / self.judged - (self.gain / self.judged) ** 2, 0.0) if self.judged else 0.0
-
-    def wins(self, margin: float, deviations: float) -> bool:
-        """Whether speculation leads by the margin and by so many standard errors."""
-        noise = deviations * math.sqrt(self.variance * self.judged)
-        return self.gain > margin * self.cost + noise
 
 
 @dataclass(slots=True)
@@ -94,18 +50,30 @@ class _Believed:
     told: tuple[bool, bool] | None = None
     judged_at: int = 0
     """Step of the lane at which a measurement last spoke for the mode."""
-    window: _Rounds = field(default_factory=_Rounds)
+    window: JudgedRounds = field(default_factory=JudgedRounds)
     """Rounds since the last judgement while speculation runs."""
-    probe: _Rounds = field(default_factory=_Rounds)
+    probe: JudgedRounds = field(default_factory=JudgedRounds)
     """Rounds of the probe under way while plain runs, or that ran there unasked."""
-    pool: _Rounds = field(default_factory=_Rounds)
+    pool: JudgedRounds = field(default_factory=JudgedRounds)
     """Rounds of earlier probes."""
 
 
 class Arbiter:
     """The gate of one lane; lives as long as the lane, across requests and batch changes."""
 
-    __slots__ = ("_at", "_believed", "_config", "_depth", "_held", "_last", "_settling", "_steps", "_width")
+    __slots__ = (
+        "_at",
+        "_believed",
+        "_config",
+        "_depth",
+        "_held",
+        "_last",
+        "_settling",
+        "_steps",
+        "_unrest",
+        "_unrest_at",
+        "_width",
+    )
 
     def __init__(self, depth: DepthController, config: GateConfig) -> None:
         self._depth = depth
@@ -119,6 +87,8 @@ class Arbiter:
         self._settling = 0
         """Steps still to be left out; below zero, steps to be judged before others may be left out."""
         self._held: bool | None = None
+        self._unrest, self._unrest_at = 0.0, 0
+        """Changes of mode by measurement, those long ago counting for less, and the step they were counted at."""
 
     @property
     def plain_tps(self) -> float | None:
@@ -230,7 +200,7 @@ class Arbiter:
         """The mode of a regime that nothing was measured in: as told, or as costs and acceptance promise."""
         believed.bank, believed.mean, believed.variance = 0.0, None, 0.0
         believed.probing = believed.doubted = False
-        believed.window, believed.probe, believed.pool = _Rounds(), _Rounds(), _Rounds()
+        believed.window, believed.probe, believed.pool = JudgedRounds(), JudgedRounds(), JudgedRounds()
         believed.wait_steps = self._config.first_probe_steps
         believed.told = None
         gains = self._depth.gains(at, 1 << 16)
@@ -276,7 +246,7 @@ class Arbiter:
             if believed.probing and rounds.count >= 2 * config.window_steps:
                 # The plain steps that were asked for go elsewhere: nothing may wait for them for ever.
                 believed.probing, believed.doubted, believed.since_probe = False, False, 0
-                believed.window = _Rounds()
+                believed.window = JudgedRounds()
             elif rounds.count >= config.window_steps and not believed.probing:
                 self._judge_window(at, believed)
         elif rounds.count % config.look_rounds == 0:
@@ -304,7 +274,7 @@ class Arbiter:
         if self._depth.measured(at, 1) < config.probe_steps:
             self._start_plain_probe(believed)
         if not window.judged:
-            believed.window = _Rounds()
+            believed.window = JudgedRounds()
             return
         # Windows tell of luck that lasts longer than a round, rounds of luck that does not.
         mean = window.gain / window.judged
@@ -322,25 +292,28 @@ class Arbiter:
             return
         if believed.bank > 0.0:
             believed.judged_at, believed.because = self._steps, Because.MEASURED
-        believed.window = _Rounds()
+        believed.window = JudgedRounds()
         if believed.since_probe >= config.refresh_steps * believed.backoff:
             self._start_plain_probe(believed)
 
     def _judge_doubt(self, at: Regime, believed: _Believed) -> None:
         """Leaves speculation if its last window loses by the plain cost that was just measured."""
-        window, believed.window, believed.doubted = believed.window, _Rounds(), False
+        window, believed.window, believed.doubted = believed.window, JudgedRounds(), False
         plain_ms = self._depth.plain_ms(at)
         price = believed.doubted_at_ms / plain_ms if plain_ms else 1.0
         if window.worth >= (1.0 - self._config.margin) * window.cost * price:
             believed.bank = 0.0
             return
-        self._enter(believed, speculates=False)
+        self._change(believed, speculates=False)
 
     def _judge_probe(self, believed: _Believed) -> None:
         """Looks at a probe of rounds: it goes on while it loses little and is not sure."""
         config, probe = self._config, believed.probe
         together = probe.plus(believed.pool, config.pool_weight)
-        sure = together.judged >= config.sure_rounds and together.wins(config.margin, config.deviations)
+        # Modes that have changed places of late cost about the same: a small lead is luck until long shown.
+        patience = 1.0 + self._restless()
+        leads = together.wins(config.margin, config.deviations, patience=patience, clear=config.alike_within)
+        sure = together.judged >= config.sure_rounds and leads
         if not believed.probing:
             if probe.count >= config.sure_rounds:
                 self._keep(believed)
@@ -348,7 +321,7 @@ class Arbiter:
                     believed.wait_steps = min(believed.wait_steps, believed.since_probe + 1)
             return
         if sure:
-            self._enter(believed, speculates=True)
+            self._change(believed, speculates=True)
         elif probe.count >= config.probe_rounds or probe.gain < -config.probe_loss:
             self._end_probe(believed)
 
@@ -365,7 +338,7 @@ class Arbiter:
     def _keep(self, believed: _Believed) -> None:
         """Puts the rounds seen while plain runs to those of earlier probes."""
         believed.pool = believed.probe.plus(believed.pool, self._config.pool_weight)
-        believed.probe = _Rounds()
+        believed.probe = JudgedRounds()
 
     def _enter(self, believed: _Believed, *, speculates: bool) -> None:
         believed.judged_at = self._steps
@@ -374,7 +347,16 @@ class Arbiter:
         believed.bank, believed.backoff = 0.0, 1
         believed.mean, believed.variance = None, 0.0
         believed.wait_steps = self._config.reprobe_steps
-        believed.window, believed.probe, believed.pool = _Rounds(), _Rounds(), _Rounds()
+        believed.window, believed.probe, believed.pool = JudgedRounds(), JudgedRounds(), JudgedRounds()
+
+    def _change(self, believed: _Believed, *, speculates: bool) -> None:
+        """Changes a mode because of what was measured."""
+        self._unrest, self._unrest_at = self._restless() + 1.0, self._steps
+        self._enter(believed, speculates=speculates)
+
+    def _restless(self) -> float:
+        """How often modes have changed of late."""
+        return self._unrest * math.exp((self._unrest_at - self._steps) / self._config.expiry_steps)
 
     def _start_plain_probe(self, believed: _Believed) -> None:
         believed.probing = True

@@ -429,11 +429,16 @@ class Lane:
 
     def _mind_the_ceiling(self) -> None:
         """Holds the cheaper mode while too much was lost, and lets go when half of that is forgotten."""
-        regret = self._meter.view()
+        regret, before = self._meter.view(), self.regret
         if self._meter.steps >= _JUDGED_AFTER_STEPS:
-            holding = regret.recent_share > self._ceiling * (0.5 if self.regret.holding else 1.0)
+            holding = regret.recent_share > self._ceiling * (0.5 if before.holding else 1.0)
+            lead = regret.recent_lead
+            # Modes that cost about the same must not change places while one is held.
+            if holding and not (before.holding and abs(lead) < self._ceiling * 0.5):
+                self._gate.hold(speculates=lead > 0.0)
+            elif not holding and before.holding:
+                self._gate.hold(speculates=None)
             regret = replace(regret, holding=holding)
-            self._gate.hold(speculates=regret.recent_best > 1 if holding else None)
         self.regret = regret
 
     def _replay_profiled(self, step: StepRecord, now_s: float, *, speculates: bool) -> None:

@@ -74,6 +74,13 @@ class Regret:
         """Share of the recent time that was lost; negative while deciding has beaten every single mode."""
         return _share(self.recent_ms)
 
+    @property
+    def recent_lead(self) -> float:
+        """Share of the recent time by which the best draft width would have beaten plain; negative if plain wins."""
+        if len(self.recent_ms) < 3 or not self.recent_ms[0] > 0.0:
+            return 0.0
+        return (self.recent_ms[1] - min(self.recent_ms[2:])) / self.recent_ms[0]
+
     def past(self) -> "Regret":
         """The account of a lane that is gone: it holds nothing, and nothing of it is recent."""
         return Regret(self.times_ms, (0.0,) * len(self.recent_ms))

@@ -7,15 +7,15 @@ something else ran, or when a person pins the pairing. Decides nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from burstgate_policy.core.regime import Regime, regime
 from burstgate_policy.core.types import Grant, Pin, Situation, StepRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Premises:
-    """What a grant rests on; where one of them changes, it falls."""
+class Premises(NamedTuple):
+    """What a grant rests on; where one of them changes, it falls. A tuple, because one is made for every question."""
 
     at: Regime
     eligible: bool
@@ -36,8 +36,7 @@ class Premises:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StandingGrant:
+class StandingGrant(NamedTuple):
     """A grant, what it rests on, and the numbers of the lane's steps that it is for."""
 
     grant: Grant
