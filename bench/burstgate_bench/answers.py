@@ -10,6 +10,16 @@ class TooShortError(Exception):
 
 
 @dataclass(frozen=True)
+class Step:
+    """One delivery after the first."""
+
+    draft_width: int
+    tokens: int
+    ms: float
+    """Since the delivery before."""
+
+
+@dataclass(frozen=True)
 class Answer:
     """What one generation gave and how fast it came."""
 
@@ -26,6 +36,8 @@ class Answer:
     """Bursts by mode and reason."""
     deliveries: tuple[tuple[float, int], ...] = ()
     """When tokens came, in milliseconds, and how many, where it was noted."""
+    steps: tuple[Step, ...] = ()
+    """After the first delivery; empty for arms outside the engine."""
 
     @property
     def tokens_per_second(self) -> float:

@@ -20,6 +20,8 @@ class ArmKind(enum.Enum):
     MLX_LM_UNPADDED = "mlx_lm_unpadded"
     CLASSIC = "classic"
     FIXED = "fixed"
+    STOPPING = "stopping"
+    """Rounds up to the widest verify, each as wide as the drafter's own probabilities make worth it."""
     AUTO = "auto"
     AUTO_AFTER_CHANGE = "auto_after_change"
     """AUTO's first answer to a kind after one of another kind: the policy still follows the old text."""
@@ -39,6 +41,8 @@ class Arm:
         match self.kind:
             case ArmKind.FIXED:
                 return f"K={self.draft_width}"
+            case ArmKind.STOPPING:
+                return "stops early"
             case ArmKind.MLX_LM_UNPADDED:
                 return "mlx_lm, no padding"
             case ArmKind.AUTO:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from burstgate import PolicyClient, Verdict
-from burstgate_bench.answers import Answer
+from burstgate_bench.answers import Answer, Step
 from burstgate_bench.arms import Arm, ArmKind
 from burstgate_bench.baseline import Baseline
 from burstgate_bench.command import NothingToMeasureError
@@ -160,6 +160,7 @@ def _close(loaded: list[Loaded]) -> None:
 _CHOICES = {
     ArmKind.CLASSIC: SpeculationChoice.OFF,
     ArmKind.FIXED: SpeculationChoice.ON,
+    ArmKind.STOPPING: SpeculationChoice.ON,
     ArmKind.AUTO: SpeculationChoice.AUTO,
     ArmKind.AUTO_AFTER_CHANGE: SpeculationChoice.AUTO,
 }
@@ -171,13 +172,17 @@ class _Collector:
     def __init__(self) -> None:
         self._tokens: list[int] = []
         self._deliveries: list[tuple[float, int]] = []
+        self._steps: list[Step] = []
         self._end: Completion | Failure | None = None
         self._ended = threading.Event()
 
     def take(self, event: Event) -> None:
         match event:
-            case Delta(token_ids=ids):
-                self._deliveries.append((clock_ms(), len(ids)))
+            case Delta(token_ids=ids, draft_width=draft_width):
+                now_ms = clock_ms()
+                if self._deliveries:
+                    self._steps.append(Step(draft_width, len(ids), now_ms - self._deliveries[-1][0]))
+                self._deliveries.append((now_ms, len(ids)))
                 self._tokens.extend(ids)
             case Completion() | Failure():
                 self._end = event
@@ -197,6 +202,7 @@ class _Collector:
                     plain_steps=stats.plain_steps,
                     bursts={f"{mode.name} {reason.name}": count for (mode, reason), count in stats.bursts.items()},
                     deliveries=tuple(self._deliveries),
+                    steps=tuple(self._steps),
                 )
             case Failure(error=error):
                 raise error

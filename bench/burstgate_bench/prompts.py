@@ -1,7 +1,8 @@
 """The prompts that are measured and compared, as data.
 
 `STANDARD` holds the three kinds that speed is reported by: text that a drafter guesses almost always, often
-and sometimes. `EQUALITY` holds sixty of mixed kind, ordered by kind so that an even sample meets many of them.
+and sometimes. `MIXED` adds others, for text that changes kind. `EQUALITY` holds sixty of mixed kind, ordered by
+kind so that an even sample meets many of them.
 Knows no tokeniser: a case says what to encode, not how.
 """
 
@@ -170,6 +171,8 @@ _NEAR_LIMIT = (
     PromptCase("near limit", text=_PASSAGE, fill_tokens=8185),
 )
 
+# The standard kinds and one of each other kind of conversation: answered in turn, a text that changes kind.
+MIXED: tuple[PromptCase, ...] = (*STANDARD, *(kind[3] for kind in (_LISTS, _CODE, _PROSE, _LANGUAGES, _CHATS)))
 BY_KIND: Mapping[str, tuple[PromptCase, ...]] = MappingProxyType(
     {"enumeration": _COUNTING, "code": _CODE, "prose": _PROSE}
 )

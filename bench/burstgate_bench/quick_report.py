@@ -1,7 +1,7 @@
 """Shows a quick result to a person, and turns it into a record for a file."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
@@ -79,7 +79,12 @@ def record_of(result: QuickResult, now: datetime) -> dict[str, Any]:
         },
         "tokens_per_second": result.line,
         "samples": [
-            {"arm": arm.label, "kind": kind, "tokens_per_second": round(answer.tokens_per_second, 3), **asdict(answer)}
+            {
+                "arm": arm.label,
+                "kind": kind,
+                "tokens_per_second": round(answer.tokens_per_second, 3),
+                **asdict(replace(answer, steps=())),
+            }
             for arm, by_kind in result.answers.items()
             for kind, answers in by_kind.items()
             for answer in answers

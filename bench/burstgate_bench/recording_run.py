@@ -86,7 +86,8 @@ def record(blas: BlasReport, tokens: int, say: Callable[[str], None]) -> Recordi
     grants = TurnGrants()
     with contextlib.ExitStack() as stack:
         address = stack.enter_context(policy_process())
-        settings = load_settings(DecodeSettings, policy_address=address)
+        # What is recorded is what every width costs and keeps.
+        settings = load_settings(DecodeSettings, policy_address=address, draft_stopping=False)
 
         def load() -> Pairing:
             loaded.append(load_everything(settings, blas))

@@ -52,6 +52,9 @@ class DecodeSettings(ServiceSettings):
     again by a one-row step (guarded), nothing (fast), or speculation and batches are declined (strict)."""
     draft_width: int = pydantic.Field(default=8, ge=2, le=64)
     """Widest verify, in rows."""
+    draft_stopping: bool = True
+    """Whether a round stops drafting when the drafter's own probability says that the next draft will not pay;
+    off runs every round at its full width."""
     max_active_rows: int = pydantic.Field(default=8, ge=1, le=256)
     """Answers generated at once."""
     max_queued_rows: int = pydantic.Field(default=64, ge=0, le=100_000)

@@ -8,6 +8,13 @@ _TOKENS = prometheus_client.Counter("burstgate_decode_tokens", "Answer tokens em
 _PROMPT_TOKENS = prometheus_client.Counter("burstgate_decode_prompt_tokens", "Prompt tokens of finished answers.")
 _ANSWERS = prometheus_client.Counter("burstgate_decode_answers", "Finished answers.", ["finish_reason"])
 _STEPS = prometheus_client.Counter("burstgate_decode_steps", "Steps of finished answers.", ["kind"])
+_STOPPED = prometheus_client.Counter(
+    "burstgate_decode_stopped_rounds",
+    "Rounds of finished answers that stopped before the widest verify they could have run.",
+)
+_SAVED_DRAFTS = prometheus_client.Counter(
+    "burstgate_decode_saved_drafts", "Drafts that rounds of finished answers did not make because they stopped early."
+)
 _DRAFTS = prometheus_client.Counter("burstgate_decode_drafts", "Drafts of finished answers.", ["outcome"])
 _REDECIDED = prometheus_client.Counter(
     "burstgate_decode_redecided",
@@ -38,6 +45,9 @@ def observe_answer(answer: Completion) -> None:
     _STEPS.labels("round").inc(stats.rounds)
     _DRAFTS.labels("accepted").inc(stats.accepted)
     _DRAFTS.labels("rejected").inc(stats.proposed - stats.accepted)
+    _DRAFTS.labels("dropped").inc(stats.dropped)
+    _STOPPED.inc(stats.stopped_early)
+    _SAVED_DRAFTS.inc(stats.saved)
     _REDECIDED.inc(stats.redecided)
     for (mode, reason), bursts in stats.bursts.items():
         _BURSTS.labels(mode.name.lower(), reason.name.lower()).inc(bursts)

@@ -18,6 +18,7 @@ from burstgate_decode.drafters.loading import load_drafter
 from burstgate_decode.engine.engine import Pairing
 from burstgate_decode.engine.grants import GrantSource, StaticGrants
 from burstgate_decode.engine.stepper import GuardMargins
+from burstgate_decode.engine.stopping import Stopping
 from burstgate_decode.models.blas import BlasReport
 from burstgate_decode.models.calibration import CalibrationBench
 from burstgate_decode.models.calibration_plan import make_plan
@@ -85,7 +86,9 @@ def load_everything(settings: DecodeSettings, blas: BlasReport) -> Loaded:
     margins = GuardMargins()
     if settings.exactness == "guarded":
         margins = GuardMargins(verify=models.exactness.guard_margin, batch=models.exactness.batch_margin)
-    return Loaded(Pairing(target, drafter, width, margins, grants, models.reason, models.because), serving, close)
+    stopping = Stopping(costs, width) if settings.draft_stopping and drafter is not None else None
+    pairing = Pairing(target, drafter, width, margins, grants, models.reason, models.because, stopping)
+    return Loaded(pairing, serving, close)
 
 
 def load_models(settings: DecodeSettings, blas: BlasReport) -> LoadedModels:

@@ -22,9 +22,10 @@ from burstgate_decode.drafters.base import Drafter  # noqa: E402
 from burstgate_decode.drafters.mtp_head import MtpHead, MtpHeadConfig, load_mtp_head  # noqa: E402
 from burstgate_decode.engine.batch import Batch  # noqa: E402
 from burstgate_decode.engine.request import AnswerRequest, Completion, Event, SamplingParams, SpeculationChoice  # noqa: E402
-from burstgate_decode.engine.rounds import prefill_chunk  # noqa: E402
+from burstgate_decode.engine.rounds import StepResult, prefill_chunk  # noqa: E402
 from burstgate_decode.engine.row import Row, StepLabel, Ticket  # noqa: E402
 from burstgate_decode.engine.stepper import GuardMargins, Stepper  # noqa: E402
+from burstgate_decode.engine.stopping import Stopping  # noqa: E402
 from burstgate_decode.models.default_pair import default_models_cache, prepare_default_pair  # noqa: E402
 from burstgate_decode.models.loading import load_target  # noqa: E402
 from burstgate_decode.models.row_padding import make_rows_exact  # noqa: E402
@@ -102,12 +103,16 @@ class Driven:
 
 
 class BatchDriver:
-    """Steps a batch of the default pair by hand; `batch` is the one that rows join."""
+    """Steps a batch of the default pair by hand; `batch` is the one that rows join.
+
+    Rounds run their full width unless `stopping` is set.
+    """
 
     def __init__(self, pair: Pair) -> None:
         self.target = pair.target
         self.drafter = pair.drafter
         self.batch = Batch(pair.target, pair.drafter)
+        self.stopping: Stopping | None = None
 
     def open(self, request: AnswerRequest, chunk_tokens: int = 256) -> Driven:
         """A row that has joined and read its prompt."""
@@ -126,17 +131,23 @@ class BatchDriver:
         draft_width: int | Mapping[int, int],
         margins: GuardMargins = GuardMargins(),  # noqa: B008  (immutable)
         look_ahead: bool = False,
-    ) -> None:
-        """One step of all rows: of one width, or of the width given for each row by its id. Ended rows leave."""
-        stepper = Stepper(self.batch, margins, WIDEST, _raise, clock_ms)
+        reason: Reason = Reason.GATE_SPECULATIVE,
+        mode: Mode = Mode.SPECULATIVE,
+    ) -> StepResult:
+        """One step of all rows: of one width, or of the width given for each row by its id. Ended rows leave.
+
+        `mode`: that of the rows that draft.
+        """
+        stepper = Stepper(self.batch, margins, WIDEST, _raise, clock_ms, self.stopping)
 
         def label(row: Row) -> StepLabel:
             width = draft_width if isinstance(draft_width, int) else draft_width[id(row)]
-            return StepLabel(Mode.SPECULATIVE if width > 1 else Mode.PLAIN, width, Reason.REQUEST_ON, "")
+            return StepLabel(mode if width > 1 else Mode.PLAIN, width, reason, "")
 
-        stepper.step(label, lambda: look_ahead)
+        done = stepper.step(label, lambda: look_ahead)
         for row in [row for row in self.batch.rows if not row.alive]:
             self.batch.leave(row)
+        return done
 
     def run(self, request: AnswerRequest, width_of: Callable[[int], int]) -> Driven:
         """Generates an answer alone; `width_of(step)` is the width of each step."""

@@ -55,6 +55,17 @@ def test_a_machine_that_is_slower_all_over_keeps_its_table(files: CostFiles) -> 
     assert read.table == measured.table
 
 
+@pytest.mark.parametrize(("slower", "holds"), [(1.0, True), (0.81, True), (0.79, False), (0.2, False)])
+def test_a_machine_that_is_faster_than_its_table_was_busy_then_and_is_measured_anew(
+    files: CostFiles, slower: float, holds: bool
+) -> None:
+    busy, _ = start(files, Machine())
+    costs, events = start(files, Machine(slower=slower))
+    assert events == (["costs_read"] if holds else ["costs_outdated", "costs_measured"])
+    assert costs.stored is holds
+    assert len(costs.table) >= len(busy.table)
+
+
 @pytest.mark.parametrize(
     ("factor", "holds"),
     [(RATIO_TOLERANCE * 0.99, True), (RATIO_TOLERANCE * 1.01, False), (0.81, True), (0.79, False)],
@@ -93,7 +104,7 @@ def test_a_fresh_measurement_replaces_what_is_stored(files: CostFiles) -> None:
     start(files, Machine())
     fresh, events = start(files, Machine(slower=0.5), fresh=True)
     assert events == ["costs_measured"]
-    assert start(files, Machine())[0].table == fresh.table
+    assert start(files, Machine(slower=0.5))[0].table == fresh.table
 
 
 def test_another_key_is_measured_beside_the_first(files: CostFiles) -> None:

@@ -13,6 +13,8 @@ import mlx.core as mx
 # Picks one token a row from logits `[B, V']`, whose column i stands for target token `ids[i]` (None:
 # column i is token i), for the draft of a depth: 0 is the first. Returns token ids `[B]`, lazily.
 Pick: TypeAlias = Callable[[mx.array, mx.array | None, int], mx.array]
+# Asked after each draft of all rows, once `pick` has chosen it: whether to make another one.
+GoesOn: TypeAlias = Callable[[], bool]
 
 
 class Kept(NamedTuple):
@@ -46,9 +48,10 @@ class DraftBatch(Protocol):
         """
         ...
 
-    def draft(self, rows: int, count: int, pick: Pick) -> mx.array:
+    def draft(self, rows: int, count: int, pick: Pick, goes_on: GoesOn | None = None) -> mx.array:
         """Drafts `count` tokens after the newest one for the first `rows` slots. Returns `[rows, count]`, lazily.
 
+        With `goes_on` it may return fewer of each, but at least 1; a drafter whose drafts cost nothing may ignore it.
         What is drafted for a row of which nothing was observed has no meaning.
         """
         ...

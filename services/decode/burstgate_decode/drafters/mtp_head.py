@@ -17,7 +17,7 @@ from mlx_lm.models.base import create_attention_mask
 from mlx_lm.models.llama import ModelArgs, TransformerBlock
 from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt, ValidationError
 
-from burstgate_decode.drafters.base import DraftBatch, Drafter, Kept, Pick
+from burstgate_decode.drafters.base import DraftBatch, Drafter, GoesOn, Kept, Pick
 from burstgate_decode.drafters.waiting import WaitingPositions, padded_positions
 from burstgate_decode.models.arrays import as_int
 from burstgate_decode.models.errors import ModelError
@@ -148,7 +148,7 @@ class _MtpBatch:
             self._fold(first, [max(0, waiting.total - 1) for waiting in self._waiting[first : last + 1]])
             mx.async_eval(self._cache.arrays())
 
-    def draft(self, rows: int, count: int, pick: Pick) -> mx.array:
+    def draft(self, rows: int, count: int, pick: Pick, goes_on: GoesOn | None = None) -> mx.array:
         output = self._newest_output(rows)
         drafter = self._drafter
         committed = list(self._cache.lengths[:rows])
@@ -157,9 +157,10 @@ class _MtpBatch:
             for depth in range(count):
                 token = pick(output[:, 0] @ drafter.table.T, drafter.ids, depth)
                 drafts.append(token)
-                if depth + 1 < count:
-                    output = drafter.block(drafter.embed(token[:, None]), output, self._cache.window(0, rows)[0])
-                    self._cache.extend(0, [1] * rows)
+                if (goes_on is not None and not goes_on()) or depth + 1 == count:
+                    break
+                output = drafter.block(drafter.embed(token[:, None]), output, self._cache.window(0, rows)[0])
+                self._cache.extend(0, [1] * rows)
         finally:
             for slot, length in enumerate(committed):
                 self._cache.cut(slot, length)

@@ -101,6 +101,8 @@ def _record(grant: Grant, done: StepResult, situation: Situation, wall_ms: float
     """The step's record: everything is counted over all rows of the forward, those beside the grant as well."""
     accepted_by_position: list[int] = []
     rounds = 0
+    # What ran, where rounds were not as wide as was granted; the widest row is what the forward cost.
+    widest = max((result.draft_width for result in done.rows), default=1)
     for result in done.rows:
         rounds += result.draft_width > 1
         count_positions(accepted_by_position, result.accepted)
@@ -108,11 +110,11 @@ def _record(grant: Grant, done: StepResult, situation: Situation, wall_ms: float
     follows = bool(done.rows) and rounds == (len(done.rows) if grant.mode.speculates else 0)
     return StepRecord(
         mode=grant.mode,
-        draft_width=grant.draft_width,
+        draft_width=widest if follows and rounds else grant.draft_width,
         width=max(1, len(done.rows)),
         depth_tokens=situation.depth_tokens,
         emitted=sum(len(result.tokens) for result in done.rows),
-        proposed=sum(result.draft_width - 1 for result in done.rows),
+        proposed=sum(result.draft_width - 1 + result.dropped for result in done.rows),
         accepted_by_position=tuple(accepted_by_position),
         draft_ms=done.draft_ms,
         verify_ms=done.verify_ms,

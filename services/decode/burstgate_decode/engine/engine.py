@@ -23,6 +23,7 @@ from burstgate_decode.engine.request import AnswerRequest, Clock, Failure, Sink,
 from burstgate_decode.engine.rounds import prefill_chunk
 from burstgate_decode.engine.row import Row, StepLabel, Ticket
 from burstgate_decode.engine.stepper import GuardMargins, Stepper
+from burstgate_decode.engine.stopping import Stopping
 from burstgate_decode.models.target import Target
 from burstgate_policy.core.types import Mode, Reason
 from burstgate_runtime.faults import Fault, FaultKind
@@ -50,6 +51,8 @@ class Pairing:
     """Why nothing speculates, without a drafter."""
     plain_because: str = ""
     """The same as a sentence."""
+    stopping: Stopping | None = None
+    """Ends rounds early; None runs them at their full width."""
 
 
 class EngineDiedError(Exception):
@@ -138,7 +141,9 @@ class Engine:
                 self._loaded.set()
             pairing = self._pairing
             self._batch = Batch(pairing.target, pairing.drafter)
-            self._stepper = Stepper(self._batch, pairing.margins, pairing.draft_width, self._fail, self._clock)
+            self._stepper = Stepper(
+                self._batch, pairing.margins, pairing.draft_width, self._fail, self._clock, pairing.stopping
+            )
             self._bursts = BurstRunner(pairing.grants)
             while self._admit():
                 self._pass()

@@ -96,6 +96,13 @@ class SpeculationStats:
     rounds: int = 0
     plain_steps: int = 0
     proposed: int = 0
+    """Drafts verified."""
+    dropped: int = 0
+    """Drafts made and left out of the verify."""
+    saved: int = 0
+    """Drafts that rounds with a rule did not make, of those that they might have made."""
+    stopped_early: int = 0
+    """Rounds in which a rule made the verify narrower than it might have been."""
     accepted: int = 0
     redecided: int = 0
     accepted_by_position: list[int] = field(default_factory=list)

@@ -2,8 +2,9 @@
 
 A round drafts K - 1 tokens, verifies the newest token and the drafts in one forward, keeps the longest
 prefix of drafts that equals the target's own choices plus one target token, and cuts the cache to what
-was kept. K counts the rows of the verify. Every row of a batch has a K of its own: one that may not draft, or
-fewer tokens than its neighbours, rides along, and what the forward computes behind its own K is cut off unread.
+was kept. With a rule it may stop drafting earlier, or leave its last drafts unverified, for all rows at once. K
+counts the rows of the verify. Every row of a batch has a K of its own: one that may not draft, or fewer tokens
+than its neighbours, rides along, and what the forward computes behind its own K is cut off unread.
 A step is a transaction: whatever is raised inside it, the caches end equal to the committed tokens.
 """
 
@@ -15,8 +16,10 @@ import mlx.core as mx
 
 from burstgate_decode.engine.batch import Batch, Flight, slot_of
 from burstgate_decode.engine.choosing import Place, choose_rows, pick_rows
+from burstgate_decode.engine.draft_watch import DraftWatch
 from burstgate_decode.engine.request import Clock
 from burstgate_decode.engine.row import Row
+from burstgate_decode.engine.stopping import StoppingRule
 from burstgate_decode.models.arrays import as_int, float_rows, int_rows
 
 
@@ -32,6 +35,14 @@ class RowResult:
     draft_width: int = 1
     accepted: int = 0
     redecided: bool = False
+    dropped: int = 0
+    """Drafts made and not verified."""
+    saved: int = 0
+    """Drafts not made, of those that the row's width allowed."""
+    matched: int = 0
+    """Drafts from the first on that the target chose itself; its last choice speaks for the first one dropped."""
+    probabilities: tuple[float, ...] = ()
+    """The drafter's, of each draft; empty where it gives none."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +89,12 @@ def plain_step(batch: Batch, look_ahead: bool, guard_margin: float, clock: Clock
     return StepResult(results, 0.0, clock() - start_ms)
 
 
-def draft_verify_round(batch: Batch, widths: Sequence[int], guard_margin: float, clock: Clock) -> StepResult:
+def draft_verify_round(
+    batch: Batch, widths: Sequence[int], guard_margin: float, clock: Clock, rule: StoppingRule | None = None
+) -> StepResult:
     """Runs one round in which decoding row i has `widths[i]` rows of the verify: 1 or more, and some 2 or more.
 
+    With a `rule` these are the most that a row may have, and as many run as the rule finds worth it.
     A choice whose margin is not above `guard_margin` is not trusted: the row keeps what lies before it (perhaps
     nothing), and a one-row forward decides that position.
     """
@@ -89,26 +103,38 @@ def draft_verify_round(batch: Batch, widths: Sequence[int], guard_margin: float,
     start_ms = clock()
     rows = batch.decoding
     with batch.undone_on_error():
-        drafts = batch.drafts.draft(len(rows), max(widths) - 1, partial(pick_rows, rows))
+        watch = DraftWatch(partial(pick_rows, rows), rule)
+        made = batch.drafts.draft(len(rows), max(widths) - 1, watch.pick, watch.goes_on)
+        drafts = made[:, : watch.worth_verifying(made.shape[1])]
         mx.async_eval(drafts)
+        verified = [min(width, drafts.shape[1] + 1) for width in widths]
         inputs = mx.concatenate([_newest(rows), drafts], axis=1)
         step = batch.target.forward_rows(inputs, batch.cache, 0)
         places = [
             Place(row, len(row.tokens), width, partial(_history, row, drafts, at, width - 1))
-            for at, (row, width) in enumerate(zip(rows, widths, strict=True))
+            for at, (row, width) in enumerate(zip(rows, verified, strict=True))
         ]
         choice = choose_rows(places, step.logits, margins=guard_margin > 0.0)
         mx.eval(drafts)
         drafted_ms = clock()
-        chosen, drafted = int_rows(choice.tokens), int_rows(drafts)
+        chosen, drafted = int_rows(choice.tokens), int_rows(made)
+        probabilities = watch.probabilities(len(rows))
         margins = float_rows(choice.margins) if choice.margins is not None else None
         results: list[RowResult] = []
-        for at, (row, width) in enumerate(zip(rows, widths, strict=True)):
-            accepted = _matching_prefix(drafted[at][: width - 1], chosen[at])
+        for at, (row, allowed, width) in enumerate(zip(rows, widths, verified, strict=True)):
+            own = min(made.shape[1], allowed - 1)
+            matched = _matching_prefix(drafted[at][:own], chosen[at][:width])
+            accepted = min(matched, width - 1)
             kept = accepted + 1 if margins is None else _trusted(margins[at], guard_margin, accepted + 1)
             batch.cut(row, kept)
             flags = [place < accepted for place in range(kept)]
-            results.append(RowResult(row, chosen[at][:kept], flags, choice.logits[at], width, min(accepted, kept)))
+            results.append(
+                RowResult(
+                    row, chosen[at][:kept], flags, choice.logits[at], width, min(accepted, kept),
+                    dropped=own - (width - 1), saved=allowed - 1 - own, matched=matched,
+                    probabilities=tuple(probabilities[at][:own]),
+                )
+            )  # fmt: skip
         counts = [len(result.tokens) for result in results]
         results = _finished(batch, results, rows, step.hidden, choice.tokens, counts)
     return StepResult(results, drafted_ms - start_ms, clock() - drafted_ms)
@@ -212,7 +238,7 @@ def _history(row: Row, more: mx.array, at: int, count: int) -> mx.array:
 
 def _matching_prefix(drafts: Sequence[int], chosen: Sequence[int]) -> int:
     count = 0
-    while count < len(drafts) and drafts[count] == chosen[count]:
+    while count < min(len(drafts), len(chosen)) and drafts[count] == chosen[count]:
         count += 1
     return count
 

@@ -4,10 +4,10 @@ It logs what it did. Nothing that is wrong with the cache folder stops a start: 
 and lost with the process.
 """
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
@@ -16,8 +16,8 @@ from burstgate_decode.models.cost_files import CostFileError, CostFiles, CostKey
 from burstgate_policy.core.types import CostCell
 
 RATIO_TOLERANCE = 1.25
-"""How far the price of the widest round in plain steps may be from the stored one, as a factor. Farther, the
-machine or what runs on it changed; nearer, live rounds correct it."""
+"""How far the price of the widest round in plain steps may be from the stored one, as a factor, and how much
+faster a plain step may be. Farther, the machine or what runs on it changed; nearer, live rounds correct it."""
 
 # An odd number, so that the lower median is the middle one.
 _CHECK_RUNS = 3
@@ -87,35 +87,40 @@ def _save(files: CostFiles, key: CostKey, table: tuple[CostCell, ...]) -> None:
 def _holds(stored: StoredCosts, plan: Plan, runs: BudgetedRuns) -> bool:
     """Whether the widest round of one row still costs about as many plain steps as it did.
 
-    Not whether both cost the same: a machine that is slower all over prices every mode alike. The runs are
-    the first of a new measurement should it be needed. A table that ran out of time early is not kept: the
-    machine that was busy then need not be now.
+    A machine that is slower all over now prices every mode alike, so its table is kept. One that is faster was
+    busy when it was measured, and so was one whose table ran out of time early: both are measured anew. The
+    runs are the first of a new measurement should it be needed.
     """
     if not plan.is_covered(stored.table):
         _log.info("costs_incomplete", cells=len(stored.cells))
         return False
     runs.take(plan.essential, LEAST_RUNS, whatever_it_takes=True)
     runs.take(plan.essential, _CHECK_RUNS)
-    before, now = _widest_in_plain_steps(stored.table, plan), _widest_in_plain_steps(runs.table(), plan)
-    if before is not None and now is not None and abs(math.log(now / before)) <= math.log(RATIO_TOLERANCE):
+    before, now = _essence(stored.table, plan), _essence(runs.table(), plan)
+    same_price = 1 / RATIO_TOLERANCE <= now.widest_steps / before.widest_steps <= RATIO_TOLERANCE
+    if same_price and before.plain_ms / now.plain_ms <= RATIO_TOLERANCE:
         return True
-    _log.info("costs_outdated", widest_in_plain_steps=_rounded(now), stored=_rounded(before))
+    _log.info("costs_outdated", now=now.rounded(), stored=before.rounded())
     return False
 
 
-def _widest_in_plain_steps(table: tuple[CostCell, ...], plan: Plan) -> float | None:
-    costs_ms = {Cell(cell.width, cell.draft_width, cell.depth_tokens): round_ms(cell) for cell in table}
+class _Essence(NamedTuple):
+    """What a stored table is checked by."""
+
+    plain_ms: float
+    widest_steps: float
+    """Price of the widest round in plain steps."""
+
+    def rounded(self) -> dict[str, float]:
+        return {name: round(value, 2) for name, value in self._asdict().items()}
+
+
+def _essence(table: tuple[CostCell, ...], plan: Plan) -> _Essence:
+    rounds_ms = {
+        Cell(cell.width, cell.draft_width, cell.depth_tokens): cell.verify_ms + cell.draft_ms for cell in table
+    }
     widest, plain = plan.essential
-    return costs_ms[widest] / costs_ms[plain] if {widest, plain} <= costs_ms.keys() else None
-
-
-def round_ms(cell: CostCell) -> float:
-    """Milliseconds of a whole round."""
-    return cell.verify_ms + cell.draft_ms
-
-
-def _rounded(ratio: float | None) -> float | None:
-    return None if ratio is None else round(ratio, 2)
+    return _Essence(rounds_ms[plain], rounds_ms[widest] / rounds_ms[plain])
 
 
 def _facts(table: tuple[CostCell, ...], took_ms: float) -> dict[str, object]:

@@ -8,9 +8,9 @@ the same tokens is estimated:
 * of a plain step, a draft width would have taken its time over what that width promises;
 * a draft width that never ran in the regime would not have been faster than what ran: a table is no evidence.
 
-A step counts for at most so many times its expected cost: a stall hits whatever runs, and what would not have run
-is priced without any. Sums over a lane's life are kept beside sums that forget, so that a lane that learned late is not held to its
-first minutes for ever. Knows no modes' reasons and decides nothing.
+A step counts for at most so many times its expected cost: a stall hits whatever runs, and what would not have
+run is priced without any. Sums over a lane's life are kept beside sums that forget, so that a lane that learned
+late is not held to its first minutes for ever. Knows no modes' reasons and decides nothing.
 """
 
 import math
