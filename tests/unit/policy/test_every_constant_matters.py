@@ -72,16 +72,20 @@ def recovering(config: CoreConfig) -> list[Ran]:
 
 
 def stalling(config: CoreConfig) -> list[Ran]:
-    """Rounds pay but for every third, which stalls."""
-    machine = Machine(round_ms=lambda _, k: PLAIN_MS, factor=lambda n, rounds: 10.0 if rounds and n % 3 == 0 else 1.0)
-    return Driver(machine, config=free(config)).run(2000)
+    """Rounds pay, but every third stalls."""
+    stalls = Machine(
+        round_ms=lambda _, k: 1.3 * PLAIN_MS,
+        kept=lambda _: 1,
+        factor=lambda n, rounds: 10.0 if rounds and n % 3 == 0 else 1.0,
+    )
+    return Driver(stalls, cap=2, config=free(config)).run(2000)
 
 
 def two_bad_rounds_after_each_change(config: CoreConfig) -> list[Ran]:
     """Each change of the batch width costs two rounds."""
     bad: set[int] = set()
     lane = Driver(
-        Machine(round_ms=lambda _, k: 1.7 * PLAIN_MS, kept=lambda n: int(n not in bad)), cap=2, config=free(config)
+        Machine(round_ms=lambda _, k: 1.85 * PLAIN_MS, kept=lambda n: int(n not in bad)), cap=2, config=free(config)
     )
     lane.machine.factor = lambda n, rounds: 6.0 if rounds and n in bad else 1.0
     for width in [2, 1] * 60:

@@ -132,7 +132,7 @@ def test_so_many_steps_after_a_change_are_left_out(settle_steps: int) -> None:
     def speculates(bad_rounds: int) -> bool:
         bad.clear()
         lane = Driver(
-            Machine(round_ms=lambda _, k: 1.7 * PLAIN_MS, kept=lambda n: int(n not in bad)), cap=2, config=config
+            Machine(round_ms=lambda _, k: 1.85 * PLAIN_MS, kept=lambda n: int(n not in bad)), cap=2, config=config
         )
         lane.machine.factor = lambda n, rounds: 3.0 if rounds and n in bad else 1.0
         lane.run(64)

@@ -26,7 +26,7 @@ class World:
     def __init__(self, make_step: MakeStep, costs: Sequence[CostCell] = (), memory_steps: int = 4096) -> None:
         self.make_step = make_step
         self.depth = DepthController(cap=CAP, costs=costs, config=CoreConfig().depth)
-        self.meter = RegretMeter(self.depth, cap=CAP, memory_steps=memory_steps)
+        self.meter = RegretMeter(self.depth, cap=CAP, memory_steps=memory_steps, stall_factor=2.0)
 
     def take(self, step: StepRecord) -> None:
         self.depth.observe(step)

@@ -73,8 +73,13 @@ class Lane:
         gate = config.gate
         self._gate: Gate = Arbiter(self._depth, gate) if isinstance(gate, GateConfig) else MtpGate(gate)
         self._ceiling = gate.regret_ceiling if isinstance(gate, GateConfig) else math.inf
-        memory_steps = gate.regret_memory_steps if isinstance(gate, GateConfig) else GateConfig().regret_memory_steps
-        self._meter = RegretMeter(self._depth, cap=max(self._cap, 1), memory_steps=memory_steps)
+        account = gate if isinstance(gate, GateConfig) else GateConfig()
+        self._meter = RegretMeter(
+            self._depth,
+            cap=max(self._cap, 1),
+            memory_steps=account.regret_memory_steps,
+            stall_factor=account.stall_factor,
+        )
         self._held_width: _HeldWidth | None = None
         self._campaign = policy.campaign
         self._burst = ProfiledBurst()

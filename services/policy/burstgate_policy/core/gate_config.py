@@ -87,8 +87,9 @@ class GateConfig:
     """Share of steps that probes of rounds may take."""
     longest_wait_steps: int = 4096
     """Most that such a loss may make it wait: a world that changed is noticed some time."""
-    stall_factor: float = 3.0
-    """A step counts for at most this many times its expected cost: one stall or compilation must not decide."""
+    stall_factor: float = 2.0
+    """A step counts for at most this many times its expected cost: one stall or compilation must not decide,
+    and what it is compared with is priced without any."""
     settle_steps: int = 1
     """Steps left out after a change of mode or width: the drafter catches up and pipelines refill in them."""
     alike_within: float = 0.2

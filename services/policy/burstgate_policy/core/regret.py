@@ -8,7 +8,8 @@ the same tokens is estimated:
 * of a plain step, a draft width would have taken its time over what that width promises;
 * a draft width that never ran in the regime would not have been faster than what ran: a table is no evidence.
 
-Sums over a lane's life are kept beside sums that forget, so that a lane that learned late is not held to its
+A step counts for at most so many times its expected cost: a stall hits whatever runs, and what would not have run
+is priced without any. Sums over a lane's life are kept beside sums that forget, so that a lane that learned late is not held to its
 first minutes for ever. Knows no modes' reasons and decides nothing.
 """
 
@@ -104,12 +105,23 @@ def together(accounts: Iterable[Regret]) -> Regret:
 class RegretMeter:
     """The account of one lane."""
 
-    __slots__ = ("_block", "_block_key", "_cap", "_depth", "_ever", "_memory_steps", "_recent", "_steps")
+    __slots__ = (
+        "_block",
+        "_block_key",
+        "_cap",
+        "_depth",
+        "_ever",
+        "_memory_steps",
+        "_recent",
+        "_stall_factor",
+        "_steps",
+    )
 
-    def __init__(self, depth: DepthController, *, cap: int, memory_steps: int) -> None:
+    def __init__(self, depth: DepthController, *, cap: int, memory_steps: int, stall_factor: float) -> None:
         self._depth = depth
         self._cap = cap
         self._memory_steps = memory_steps
+        self._stall_factor = stall_factor
         self._ever = [0.0] * (cap + 1)
         """Element 0 is the time that ran, element K that of draft width K alone."""
         self._recent = [0.0] * (cap + 1)
@@ -136,7 +148,8 @@ class RegretMeter:
         block = self._block
         block[0] += 1
         block[1] += step.emitted / max(step.width, 1)
-        block[2] += step.wall_ms
+        expected_ms = self._depth.step_ms(key[0], draft_width) or math.inf
+        block[2] += min(step.wall_ms, self._stall_factor * expected_ms)
         return self._price() or changed if block[0] >= _BLOCK_STEPS else changed
 
     def view(self) -> Regret:
