@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import typer
 
 from burstgate_bench.answers import TooShortError
-from burstgate_bench.policy_process import PolicyStartError
+from burstgate_bench.service_process import ServiceStartError
 from burstgate_decode.config import DecodeSettings
 from burstgate_decode.models.blas import BlasReport, install_blas
 from burstgate_decode.models.errors import ModelError
@@ -35,7 +35,7 @@ def prepared(command: str) -> Iterator[BlasReport]:
         if report.note:
             print(f"{command}: {report.note}", file=sys.stderr)
         yield report
-    except (SettingsError, ModelError, PolicyStartError, NothingToMeasureError, TooShortError) as error:
+    except (SettingsError, ModelError, ServiceStartError, NothingToMeasureError, TooShortError) as error:
         print(f"{command}: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
 

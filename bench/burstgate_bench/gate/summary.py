@@ -9,6 +9,8 @@ import numpy as np
 from burstgate_bench.gate.score import Score
 from burstgate_bench.gate.tournament import Match
 
+_RATE_STEPS = 20_000
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -25,8 +27,10 @@ class Summary:
     """Mean share of the time that was lost to the best fixed mode; negative where that was beaten."""
     lost_ms: float
     """Mean time lost to it."""
-    switches_mean: float
+    switches_rate: float
+    """In 20,000 steps, over all worlds."""
     switches_most: int
+    """In one world."""
     longest_wrong: int
     """Median over worlds of the longest stretch."""
     wrong_share: float
@@ -47,7 +51,7 @@ class Summary:
             cold_median=_round(np.median([one.cold for one in scores])),
             lost=_round(np.mean(1.0 - ratios)),
             lost_ms=_round(np.mean([one.regret_ms for one in scores])),
-            switches_mean=_round(np.mean([one.switches for one in scores])),
+            switches_rate=_round(_RATE_STEPS * sum(one.switches for one in scores) / sum(one.steps for one in scores)),
             switches_most=max(one.switches for one in scores),
             longest_wrong=int(np.median([one.longest_wrong for one in scores])),
             wrong_share=_round(np.mean([one.wrong_share for one in scores])),
