@@ -11,6 +11,7 @@ from burstgate import Client, Delta, PolicyState, Stop
 from burstgate_bench.answers import Answer, shared_tokens_per_second
 from burstgate_bench.arms import Arm, ArmKind
 from burstgate_bench.duels import Duel, run_duel
+from burstgate_bench.host_time import host_ms
 from burstgate_bench.lab import Lab
 from burstgate_bench.prompts import BY_KIND, PromptCase
 from burstgate_decode.startup import clock_ms
@@ -18,6 +19,7 @@ from burstgate_decode.startup import clock_ms
 BATCH_WIDTHS = (2, 4, 8)
 AUTO_WIDTHS = (1, 4, 8)
 _GRPC_WIDTHS = (1, 8)
+_HOST_WIDTHS = (1, 8)
 # A pass gives the policy a profiled burst or two of each kind; it needs four in all.
 _MOST_WARM_UP_PASSES = 6
 
@@ -43,6 +45,8 @@ class EngineResult:
     batch: dict[int, Duel] = field(default_factory=dict)
     auto: dict[int, dict[str, Duel]] = field(default_factory=dict)
     grpc: dict[int, Duel] = field(default_factory=dict)
+    host_ms: dict[int, float] = field(default_factory=dict)
+    """Milliseconds of a step around the arithmetic."""
     differing: int = 0
     """Answers whose tokens were not those of the same prompt decoded plainly."""
 
@@ -57,6 +61,7 @@ class EngineResult:
                 for width, by_kind in self.auto.items()
             },
             "grpc_vs_engine": {str(width): round(duel.ratio, 3) for width, duel in self.grpc.items()},
+            "host_ms": {str(width): round(ms, 2) for width, ms in self.host_ms.items()},
             "differing_answers": self.differing,
         }
 
@@ -81,6 +86,9 @@ def run_engine(lab: Lab, options: EngineOptions, say: Callable[[str], None]) -> 
         for width in _GRPC_WIDTHS:
             duel = result.grpc[width] = bench.grpc(client, width)
             say(_shown(f"{width} streams, through gRPC against the engine in process", duel))
+    for width in _HOST_WIDTHS:
+        result.host_ms[width] = host_ms(lab.serving.target, width)
+        say(f"{width} streams of a target that computes next to nothing: {result.host_ms[width]:.2f} ms a step")
     result.differing = bench.differing
     return result
 

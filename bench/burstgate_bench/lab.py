@@ -73,9 +73,7 @@ class Lab:
             replace(self._request(place, arm, prompt, max_tokens), ignore_eos=ignore_eos)
             for place, (arm, prompt) in enumerate(work)
         ]
-        collectors = [_Collector() for _ in requests]
-        self._engine.submit(list(zip(requests, (collector.take for collector in collectors), strict=True)))
-        return [collector.answer() for collector in collectors]
+        return ask_together(self._engine, requests)
 
     def served(self) -> contextlib.AbstractContextManager[str]:
         """Serves the engine over gRPC for the length of the block; gives the address."""
@@ -150,6 +148,13 @@ def open_lab(blas: BlasReport, **settings: Any) -> Iterator[Lab]:
         stack.callback(baseline.close)
         policy = stack.enter_context(PolicyClient(address))
         yield Lab(engine, serving, policy, baseline, chosen)
+
+
+def ask_together(engine: Engine, requests: Sequence[AnswerRequest]) -> list[Answer]:
+    """The answers to requests that are submitted at once; blocks until all have ended."""
+    collectors = [_Collector() for _ in requests]
+    engine.submit(list(zip(requests, (collector.take for collector in collectors), strict=True)))
+    return [collector.answer() for collector in collectors]
 
 
 def _close(loaded: list[Loaded]) -> None:
