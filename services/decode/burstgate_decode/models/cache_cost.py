@@ -1,0 +1,64 @@
+"""What the caches of a pairing cost in memory, and how much memory there is for them.
+
+Costs are read off the target's own cache, whatever kind it is, after forwards of one and two tokens. A layer
+that keeps a window only is counted as if it kept everything: that may refuse too early, never too late.
+"""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import mlx.core as mx
+
+from burstgate_decode.drafters.base import Drafter
+from burstgate_decode.models.batch_cache import cache_arrays
+from burstgate_decode.models.target import Target
+
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+class CacheCost(NamedTuple):
+    """Bytes of the target's and the drafter's caches together."""
+
+    token_bytes: int
+    """Of each token that a row has room for."""
+    row_bytes: int
+    """Of each row, whatever its length."""
+    shared: bool
+    """Whether rows share arrays, so that all have room for as many tokens as the longest."""
+
+
+def cache_cost(target: Target, drafter: Drafter | None) -> CacheCost:
+    """Measures a pairing's caches."""
+    cache = target.make_cache()
+    held: list[int] = []
+    for _ in range(2):
+        target.advance(mx.array([[0]]), cache)
+        arrays = cache_arrays(cache)
+        mx.eval(arrays)
+        held.append(sum(array.nbytes for array in arrays))
+    one, two = held
+    drafted = drafter.cache_token_bytes if drafter is not None else 0
+    return CacheCost(two - one + drafted, max(0, 2 * one - two), target.shares_forwards)
+
+
+def free_memory_bytes() -> int:
+    """Memory that arrays may still take on MLX's device."""
+    if mx.default_device() == mx.Device(mx.cpu):
+        return _free_host_bytes()
+    # What Metal recommends to stay within; elsewhere MLX's own limit, which follows from the device's memory.
+    limit = int(mx.device_info().get("max_recommended_working_set_size", mx.get_memory_limit()))
+    return max(0, limit - mx.get_active_memory())
+
+
+def _free_host_bytes() -> int:
+    free = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    if _MEMINFO.exists():
+        fields = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
+        free.append(int(fields["MemAvailable"].split()[0]) * 1024)
+    limit = _CGROUP / "memory.max"
+    # A container may have less than its host.
+    if limit.exists() and (most := limit.read_text().strip()) != "max":
+        free.append(max(0, int(most) - int((_CGROUP / "memory.current").read_text())))
+    return min(free)
