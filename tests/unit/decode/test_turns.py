@@ -160,7 +160,7 @@ def test_tenants_that_always_wait_are_given_equal_shares_whatever_they_ask_for(
 def test_nobody_starves_whatever_keeps_coming(
     tokens: int, tenant: str, priority: Priority, coming: list[tuple[str, Priority, int]], a_turn: int
 ) -> None:
-    """A row at the head of its line is overtaken by a bounded amount of work, under any stream that fills every place."""
+    """A row at the head of its line is overtaken by a bounded amount of work, under any stream that fills the place."""
     among = admission(queued=100_000)
     waits = row(tenant, priority, tokens)
     submit(among, waits)

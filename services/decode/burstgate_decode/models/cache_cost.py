@@ -1,17 +1,20 @@
 """What the caches of a pairing cost in memory, and how much memory there is for them.
 
-Costs are read off the target's own cache, whatever kind it is, after forwards of one and two tokens. A layer
-that keeps a window only is counted as if it kept everything: that may refuse too early, never too late.
+Costs are read off the target's own cache after a forward of one token, whose arrays have their final heads, sizes
+and types. A layer that keeps a window only is counted as if it kept everything: that may refuse too early, never
+too late.
 """
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import mlx.core as mx
+from mlx.utils import tree_flatten
 
 from burstgate_decode.drafters.base import Drafter
-from burstgate_decode.models.batch_cache import cache_arrays
+from burstgate_decode.models.batch_cache import Cache
 from burstgate_decode.models.target import Target
 
 _MEMINFO = Path("/proc/meminfo")
@@ -32,15 +35,17 @@ class CacheCost(NamedTuple):
 def cache_cost(target: Target, drafter: Drafter | None) -> CacheCost:
     """Measures a pairing's caches."""
     cache = target.make_cache()
-    held: list[int] = []
-    for _ in range(2):
-        target.advance(mx.array([[0]]), cache)
-        arrays = cache_arrays(cache)
-        mx.eval(arrays)
-        held.append(sum(array.nbytes for array in arrays))
-    one, two = held
-    drafted = drafter.cache_token_bytes if drafter is not None else 0
-    return CacheCost(two - one + drafted, max(0, 2 * one - two), target.shares_forwards)
+    target.advance(mx.array([[0]]), cache)
+    token_bytes = drafter.cache_token_bytes if drafter is not None else 0
+    row_bytes = 0
+    for layer in _layers(cache):
+        if hasattr(layer, "keys"):
+            # Room for some tokens, on the third axis; quantised ones have several arrays of each.
+            parts = [part for _, part in tree_flatten([layer.keys, layer.values])]
+            token_bytes += sum(part.nbytes // part.shape[2] for part in parts)
+        else:
+            row_bytes += layer.nbytes
+    return CacheCost(token_bytes, row_bytes, target.shares_forwards)
 
 
 def free_memory_bytes() -> int:
@@ -50,6 +55,11 @@ def free_memory_bytes() -> int:
     # What Metal recommends to stay within; elsewhere MLX's own limit, which follows from the device's memory.
     limit = int(mx.device_info().get("max_recommended_working_set_size", mx.get_memory_limit()))
     return max(0, limit - mx.get_active_memory())
+
+
+def _layers(cache: Cache) -> Iterator[Any]:
+    for layer in cache:
+        yield from getattr(layer, "caches", (layer,))
 
 
 def _free_host_bytes() -> int:
