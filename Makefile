@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint stubs protos bench-quick bench-gate bench-engine bench-hindsight bench-policy chaos-policy redis-server clean
+.PHONY: help setup serve test lint stubs protos bench-quick bench-gate bench-engine bench-hindsight bench-policy chaos-policy chaos-cancels redis-server clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -59,6 +59,9 @@ bench-policy: $(INSTALLED) ## Measure what a decision of the policy service cost
 
 chaos-policy: $(INSTALLED) ## Kill the policy service 100 times under load
 	@BURSTGATE_TEST_KILLS=100 exec $(BIN)/pytest tests/chaos/policy/test_kills.py $(ARGS)
+
+chaos-cancels: setup ## Cancel 10,000 requests at every phase of their answers
+	@BURSTGATE_TEST_CANCELS=10000 exec $(BIN)/pytest -s tests/unit/decode/test_many_cancels.py $(ARGS)
 
 clean: ## Remove what make and the tools left in this folder, the environment included
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

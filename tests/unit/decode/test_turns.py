@@ -29,6 +29,14 @@ def test_sixty_waiting_requests_of_a_tenant_do_not_hold_up_the_first_of_another(
     assert among.admit() == [single]
 
 
+def test_the_next_place_is_a_newcomers_even_if_there_is_only_one() -> None:
+    among = admission()
+    submit(among, *(row("crowd") for _ in range(60)))
+    next_of(among), next_of(among)
+    submit(among, single := row("single"))
+    assert next_of(among) is single
+
+
 def test_tenants_that_wait_take_turns_by_tokens_and_not_by_requests() -> None:
     among = admission()
     submit(among, *(row("large", tokens=1000) for _ in range(10)), *(row("small", tokens=100) for _ in range(100)))

@@ -2,7 +2,8 @@
 
 A higher class goes first. Within a class, the tenant goes first that was given the fewest tokens so far, prompt
 and most answer tokens counted when a row is given its place; a tenant that begins to wait starts level with the
-others, so that it is next, and no rest is saved up. Within that, the older row.
+least of the others, so that no rest is saved up. Among equals the tenant whose last turn is longest ago, so that a
+newcomer is next; then the older row.
 
 Nobody starves: a row's class is its priority plus one each time that rows which came later, worth eight times its
 own tokens and at least 8,192, went before it while it headed its line, without an upper end.
@@ -60,6 +61,7 @@ class Turns(Generic[R]):
         self._most_active = tenant_max_active_rows
         self._tenants: dict[str, _Tenant[R]] = {}
         self._numbers = count()
+        self._turns = count()
         self._level = 0
         """Where a tenant starts while nobody waits: what the tenant of the last turn was given."""
         self.waiting = 0
@@ -114,6 +116,7 @@ class Turns(Generic[R]):
         tenant = turn.line.tenant
         tenant.active += 1
         tenant.given_tokens += tokens_of(row)
+        tenant.last_turn = next(self._turns)
         self._level = tenant.given_tokens
         return row
 
@@ -171,6 +174,8 @@ class _Tenant(Generic[R]):
     """What one tenant was given, holds and waits for."""
 
     given_tokens: int = 0
+    last_turn: int = -1
+    """Counts up with every turn of anybody; -1 before the first."""
     active: int = 0
     lines: dict[Priority, _Line[R]] = field(default_factory=dict)
 
@@ -192,7 +197,7 @@ class Turn(Generic[R]):
     def rank(self) -> tuple[int, int, int, int]:
         """Sorts turns, the next one first."""
         tenant = self.line.tenant
-        return -(self.line.priority + self._risen), tenant.given_tokens, tenant.active, self.number
+        return -(self.line.priority + self._risen), tenant.given_tokens, tenant.last_turn, self.number
 
     @property
     def has_waited_enough(self) -> bool:
