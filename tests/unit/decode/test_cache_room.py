@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from mlx_lm.models import gemma3_text, mamba
 from tests.unit.decode.conftest import TINY_VOCAB, WIDEST, BatchDriver, Driven, Pair, clock_ms
 
 from burstgate_decode.engine.admission import Admission
@@ -71,6 +72,20 @@ def test_a_token_costs_what_the_models_arrays_say(tiny_pair: Pair) -> None:
     # Keys and values of two heads of eight float32 numbers: two layers of the target, one of the drafter.
     assert cost == (3 * 2 * 2 * 8 * 4, 0, True)
     assert cache_cost(tiny_pair.target, None).token_bytes == 2 * 2 * 2 * 8 * 4
+
+
+def test_caches_of_other_kinds_are_counted_by_what_they_keep(tiny_pair: Pair) -> None:
+    """A recurrent layer costs a row the same whatever its length; a window counts as if it kept everything."""
+    recurrent = mamba.Model(mamba.ModelArgs("mamba", TINY_VOCAB, 32, 64, 8, 2, 4, False, True, 2))
+    cost = cache_cost(replace(tiny_pair.target, model=recurrent, split=None, shares_forwards=False), None)
+    # Two layers: three inputs of the convolution and eight states, of 64 channels each.
+    assert cost == (0, 2 * (3 + 8) * 64 * 4, False)
+    # As tiny_pair's target, with one layer in two seeing a window.
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48, "num_attention_heads": 4}
+    heads = {"num_key_value_heads": 2, "head_dim": 8, "vocab_size": TINY_VOCAB, "sliding_window_pattern": 2}
+    windowed = gemma3_text.Model(gemma3_text.ModelArgs("gemma3_text", **sizes, **heads, sliding_window=16))
+    cost = cache_cost(replace(tiny_pair.target, model=windowed, split=None, shares_forwards=False), None)
+    assert cost == (2 * 2 * 2 * 8 * 4, 0, False)
 
 
 def test_free_memory_is_some_of_this_machines() -> None:

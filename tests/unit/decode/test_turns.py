@@ -73,6 +73,28 @@ def test_a_tenant_held_back_by_its_own_limit_saves_nothing_up_either() -> None:
     assert order == {"held": 10, "busy": 10}
 
 
+def test_a_newcomer_starts_level_with_those_that_compete_and_not_with_one_held_back() -> None:
+    among = admission(active=2, tenant_max_active_rows=1)
+    submit(among, *(row("held") for _ in range(60)))
+    among.admit()
+    submit(among, *(row("busy") for _ in range(60)))
+    for _ in range(40):
+        next_of(among)
+    submit(among, *(row("new") for _ in range(60)))
+    order = Counter(next_of(among).claim.tenant for _ in range(20))
+    assert order == {"busy": 10, "new": 10}
+
+
+def test_what_a_tenant_had_is_remembered_while_others_wait() -> None:
+    among = admission()
+    submit(among, *(row("crowd", tokens=100) for _ in range(60)), row("greedy", tokens=1000))
+    while next_of(among).claim.tenant != "greedy":
+        pass
+    submit(among, again := row("greedy", tokens=1000))
+    order = [next_of(among) for _ in range(11)]
+    assert order.index(again) >= 9
+
+
 def test_priorities_order_within_a_tenant_and_across_tenants() -> None:
     low, normal, high, other = row("a", LOW), row("a"), row("a", HIGH), row("b", HIGH)
     among = admission()
@@ -131,6 +153,10 @@ def test_tenants_without_rows_are_forgotten() -> None:
         submit(among, row(f"t{place}"))
         next_of(among), next_of(among)
     assert len(among._turns._tenants) < 10
+    for waits in among._turns.rows():
+        waits.ticket.cancel()
+    among.expire(0.0)
+    assert not among._turns._tenants
 
 
 _TENANTS = st.sampled_from(["a", "b", "c", "d"])
