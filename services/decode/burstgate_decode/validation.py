@@ -4,6 +4,7 @@ The models below hold the limits; pydantic finds the violations; `checked` names
 What depends on the served model (vocabulary, context) is checked where it is known, in `prompts`.
 """
 
+import enum
 import re
 import secrets
 from collections.abc import Iterable, Mapping
@@ -104,6 +105,7 @@ def tenant_of(metadata: Iterable[tuple[str, str | bytes]]) -> str:
     return name
 
 
+_ENUMS: dict[str, type[enum.Enum]] = {kind.__name__: kind for kind in (Priority, SpeculationChoice)}
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -121,4 +123,7 @@ def _violation(problem: Any) -> Violation:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
     given = problem["input"]
     shown = f"{len(given)} entries" if isinstance(given, list | dict) else repr(given)[:64]
-    return Violation(path, f"{problem['msg'][0].lower()}{problem['msg'][1:]}, got {shown}")
+    allowed = f"{problem['msg'][0].lower()}{problem['msg'][1:]}"
+    if problem["type"] == "is_instance_of":
+        allowed = f"must be one of {', '.join(_ENUMS[problem['ctx']['class']].__members__)}"
+    return Violation(path, f"{allowed}, got {shown}")

@@ -8,7 +8,7 @@ from tests.unit.decode.waiting_rows import HIGH, LOW, admission, next_of, refuse
 from burstgate_decode.engine.admission import Admission
 from burstgate_decode.engine.cache_room import CacheRoom
 from burstgate_decode.engine.row import Row
-from burstgate_decode.models.cache_shape import CacheShape
+from burstgate_decode.models.cache_shape import CacheCost, CacheShape
 from burstgate_runtime.faults import FaultKind
 
 CHUNK_TOKENS = 128
@@ -26,7 +26,7 @@ def measured(chunk_ms: float = 100.0, step_ms: float = 20.0, now_ms: float = 0.0
 def with_room(limit_bytes: int, active: int = 8) -> Admission[Row]:
     """Admission with memory for so many bytes, one a token."""
     among = admission(active=active)
-    among.room = CacheRoom(token_bytes=1, row_bytes=0, shared=True, limit_bytes=limit_bytes, overhang_tokens=0)
+    among.room = CacheRoom(CacheCost(1, 0, shared=True), limit_bytes, overhang_tokens=0)
     return among
 
 
@@ -240,7 +240,7 @@ def test_memory_is_never_promised_twice_and_everybody_is_served(
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_rows_with_caches_of_their_own_cost_their_own_blocks(shared: bool) -> None:
-    room = CacheRoom(token_bytes=2, row_bytes=7, shared=shared, limit_bytes=10**9, overhang_tokens=8)
+    room = CacheRoom(CacheCost(2, 7, shared), 10**9, overhang_tokens=8)
     held = CacheShape(0, 0)
     assert room.reserved([], held) == 0
     assert room.reserved([248, 249, 1], held) == (4 * 512 if shared else 256 + 512 + 256) * 2 + 21

@@ -3,6 +3,7 @@
 import os
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from burstgate_decode.engine.cache_room import CacheRoom
 from burstgate_decode.engine.limits import EngineLimits
 from burstgate_decode.engine.request import AnswerRequest
 from burstgate_decode.engine.row import Row, Ticket
-from burstgate_decode.models.cache_cost import cache_cost, free_memory_bytes
+from burstgate_decode.models import cache_cost as models_cache_cost
+from burstgate_decode.models.cache_cost import cache_cost, default_cache_bytes, free_memory_bytes
 
 
 def bytes_held(driver: BatchDriver) -> int:
@@ -38,7 +40,7 @@ def test_no_cache_ever_takes_more_than_was_reserved(tiny_pair: Pair, kind: str) 
     driver = BatchDriver(variant(tiny_pair, kind))
     cost = cache_cost(driver.target, driver.drafter)
     admission: Admission[Row] = Admission(EngineLimits(max_active_rows=9))
-    admission.room = CacheRoom(cost.token_bytes, cost.row_bytes, cost.shared, 1_500_000, WIDEST)
+    admission.room = CacheRoom(cost, 1_500_000, WIDEST)
     rng = random.Random(3)
     running: list[Driven] = []
     peak = most_rows = 0
@@ -91,3 +93,15 @@ def test_caches_of_other_kinds_are_counted_by_what_they_keep(tiny_pair: Pair) ->
 def test_free_memory_is_some_of_this_machines() -> None:
     total_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert 0 < free_memory_bytes() < total_bytes
+    assert 0.3 * free_memory_bytes() < default_cache_bytes() < 0.7 * free_memory_bytes()
+
+
+def test_a_containers_limit_counts_where_it_is_the_smaller(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(models_cache_cost, "_CGROUP", tmp_path)
+    (tmp_path / "memory.max").write_text("max\n")
+    assert free_memory_bytes() > 10**6
+    (tmp_path / "memory.max").write_text("1000000\n")
+    (tmp_path / "memory.current").write_text("400000\n")
+    assert free_memory_bytes() == 600_000
+    (tmp_path / "memory.current").write_text("2000000\n")
+    assert free_memory_bytes() == 0

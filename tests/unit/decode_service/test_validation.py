@@ -80,7 +80,9 @@ def test_a_mode_outside_the_contract_is_refused(mode: object) -> None:
 
 @pytest.mark.parametrize("priority", [9, 2, "HIGH"])
 def test_a_priority_outside_the_contract_is_refused(priority: object) -> None:
-    assert refused({"priority": priority}).violations[0].field == "priority"
+    (violation,) = refused({"priority": priority}).violations
+    assert violation.field == "priority"
+    assert violation.description == f"must be one of LOW, NORMAL, HIGH, got {priority!r}"
 
 
 def test_a_call_without_a_tenant_is_of_the_one_that_all_such_share() -> None:

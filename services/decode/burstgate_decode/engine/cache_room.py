@@ -7,16 +7,14 @@ powers of two. What left may still be held: a cache gives memory back late, so t
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from burstgate_decode.models.cache_shape import CacheShape, blocks, slots_for
+from burstgate_decode.models.cache_shape import CacheCost, CacheShape, blocks, slots_for
 
 
 @dataclass(frozen=True)
 class CacheRoom:
     """A limit on what the caches of all rows may take."""
 
-    token_bytes: int
-    row_bytes: int
-    shared: bool
+    cost: CacheCost
     limit_bytes: int
     overhang_tokens: int
     """Entries that a verify may write behind a row's last token."""
@@ -25,12 +23,12 @@ class CacheRoom:
         """Bytes for rows that come to so many tokens each, prompt and answer together."""
         if not rows:
             return 0
-        if self.shared:
+        if self.cost.shared:
             slots = max(held.slots, slots_for(len(rows)))
             tokens = slots * max(held.tokens, self._tokens(max(rows)))
         else:
             tokens = sum(map(self._tokens, rows))
-        return tokens * self.token_bytes + len(rows) * self.row_bytes
+        return tokens * self.cost.token_bytes + len(rows) * self.cost.row_bytes
 
     def fits(self, rows: Sequence[int], held: CacheShape) -> bool:
         """Whether the limit has room for these rows together."""

@@ -27,16 +27,13 @@ from burstgate_decode.engine.row import Row, StepLabel, Ticket
 from burstgate_decode.engine.stepper import GuardMargins, Stepper
 from burstgate_decode.engine.stopping import Stopping
 from burstgate_decode.metrics import observe_wait
-from burstgate_decode.models.cache_cost import cache_cost, free_memory_bytes
+from burstgate_decode.models.cache_cost import cache_cost, default_cache_bytes
 from burstgate_decode.models.target import Target
 from burstgate_policy.core.types import Mode, Reason
 from burstgate_runtime.faults import Fault, FaultKind
 
 _log = structlog.get_logger(__name__)
 
-# Of the memory that is free after loading, when no setting says how much caches may take. The rest is for
-# activations, and for the copy that is made when a cache grows.
-_CACHE_SHARE = 0.5
 # MLX keeps freed buffers for arrays of their size. Lengths grow with every step, so most never fit again.
 _PASSES_PER_CLEARING = 512
 
@@ -165,18 +162,11 @@ class Engine:
             mx.clear_streams()
 
     def _measure_room(self) -> None:
-        pairing, limit_bytes = self._pairing, self._limits.cache_bytes
-        cost = cache_cost(pairing.target, pairing.drafter)
-        room = CacheRoom(
-            cost.token_bytes,
-            cost.row_bytes,
-            cost.shared,
-            limit_bytes if limit_bytes is not None else int(_CACHE_SHARE * free_memory_bytes()),
-            overhang_tokens=pairing.draft_width,
-        )
+        cost = cache_cost(self._pairing.target, self._pairing.drafter)
+        limit_bytes = default_cache_bytes() if self._limits.cache_bytes is None else self._limits.cache_bytes
         with self._lock:
-            self._admission.room = room
-        _log.info("cache_room", token_bytes=room.token_bytes, limit_bytes=room.limit_bytes, shared=room.shared)
+            self._admission.room = CacheRoom(cost, limit_bytes, overhang_tokens=self._pairing.draft_width)
+        _log.info("cache_room", token_bytes=cost.token_bytes, limit_bytes=limit_bytes)
 
     def _admit(self) -> bool:
         """Fills free places, waiting while there is nothing to run. False when stopping."""

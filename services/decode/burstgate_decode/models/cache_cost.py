@@ -8,28 +8,20 @@ too late.
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from burstgate_decode.drafters.base import Drafter
 from burstgate_decode.models.batch_cache import Cache
+from burstgate_decode.models.cache_shape import CacheCost
 from burstgate_decode.models.target import Target
 
+# Of the memory that is free. The rest is for activations, and for the copy that is made when a cache grows.
+_SHARE = 0.5
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
-
-
-class CacheCost(NamedTuple):
-    """Bytes of the target's and the drafter's caches together."""
-
-    token_bytes: int
-    """Of each token that a row has room for."""
-    row_bytes: int
-    """Of each row, whatever its length."""
-    shared: bool
-    """Whether rows share arrays, so that all have room for as many tokens as the longest."""
 
 
 def cache_cost(target: Target, drafter: Drafter | None) -> CacheCost:
@@ -46,6 +38,11 @@ def cache_cost(target: Target, drafter: Drafter | None) -> CacheCost:
         else:
             row_bytes += layer.nbytes
     return CacheCost(token_bytes, row_bytes, target.shares_forwards)
+
+
+def default_cache_bytes() -> int:
+    """What caches may take when no setting says so. Call it once the models are loaded."""
+    return int(_SHARE * free_memory_bytes())
 
 
 def free_memory_bytes() -> int:

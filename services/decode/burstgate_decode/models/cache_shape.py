@@ -1,4 +1,4 @@
-"""The shape of a batch's cache: how many rows and tokens there is memory for. Free of mlx."""
+"""The shape of a batch's cache, how many rows and tokens there is memory for, and its cost. Free of mlx."""
 
 from typing import NamedTuple
 
@@ -11,6 +11,17 @@ class CacheShape(NamedTuple):
 
     slots: int
     tokens: int
+
+
+class CacheCost(NamedTuple):
+    """Bytes of the target's and the drafter's caches together."""
+
+    token_bytes: int
+    """Of each token that a row has room for."""
+    row_bytes: int
+    """Of each row, whatever its length."""
+    shared: bool
+    """Whether rows share arrays, so that all have room for as many tokens as the longest."""
 
 
 NOTHING_HELD = CacheShape(0, 0)
