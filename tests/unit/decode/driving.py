@@ -55,8 +55,8 @@ class Answers:
         self.requests = requests
         self.events: list[list[Event]] = [[] for _ in requests]
         self.arrived: queue.Queue[int] = queue.Queue()
-        self.tickets = [engine.submit([(request, self._sink(at))], claim) for at, request in enumerate(requests)]
         self._ended = [threading.Event() for _ in requests]
+        self.tickets = [engine.submit([(request, self._sink(at))], claim) for at, request in enumerate(requests)]
 
     def _sink(self, at: int) -> Callable[[Event], None]:
         def sink(event: Event) -> None:

@@ -11,6 +11,7 @@ from tests.unit.decode.driving import Answers, RandomGrants, nothing_is_left
 from burstgate_decode.engine.engine import Engine, Pairing
 from burstgate_decode.engine.limits import EngineLimits
 from burstgate_decode.engine.request import AnswerRequest, Claim, Delta, Failure, Priority
+from burstgate_decode.engine.row import Row
 from burstgate_decode.engine.stepper import GuardMargins
 from burstgate_runtime.faults import Fault, FaultKind
 
@@ -122,6 +123,22 @@ def test_answers_share_the_memory_there_is_and_one_that_needs_more_is_refused(st
         assert limit_bytes in reserved
         assert [len(answers.tokens(at)) for at in range(12)] == [8] * 12
     assert engine.cache_bytes() == (0, limit_bytes)
+
+
+def test_a_cancel_that_comes_while_another_row_leaves_loses_no_slot(start: Callable[..., object]) -> None:
+    with start(max_active_rows=2) as engine:
+        answers = Answers(engine, [ask(max_tokens=400) for _ in range(2)])
+        while not all(answers.events):
+            answers.wait_delivery()
+        leave = engine._batch.leave
+
+        def leave_and_cancel_the_other(row: Row) -> None:
+            leave(row)
+            answers.tickets[0].cancel()
+
+        engine._batch.leave = leave_and_cancel_the_other
+        # The first of the two has been looked at when the second leaves.
+        answers.tickets[1].cancel()
 
 
 def test_without_a_setting_the_caches_may_take_a_part_of_what_is_free(start: Callable[..., object]) -> None:
