@@ -150,10 +150,15 @@ def test_a_deadline_that_the_prompt_alone_exceeds_is_refused_with_the_estimate(n
         for response in generate(narrow, tokens=prompt, max_tokens=6)
         if response.HasField("completion")
     ]
-    # The estimate is half of what the fastest chunks would take, and these chunks are not that uneven.
-    error = refused(generate(narrow, tokens=prompt, max_tokens=6, timeout=done.timings.prefill_ms / 8e3))
-    assert code_of(error) is grpc.StatusCode.DEADLINE_EXCEEDED
-    info = details_of(error)["ErrorInfo"]
+    # The estimate is half of what the fastest chunks would take. On a busy machine these may be far from the mean,
+    # so that a deadline near it only ends the call.
+    for share in (8, 12, 16, 24):
+        timeout_s = done.timings.prefill_ms / 1e3 / share
+        error = refused(generate(narrow, tokens=prompt, max_tokens=6, timeout=timeout_s))
+        assert code_of(error) is grpc.StatusCode.DEADLINE_EXCEEDED
+        if details := details_of(error):
+            break
+    info = details["ErrorInfo"]
     assert info.reason == "DEADLINE_UNREACHABLE"
     assert float(info.metadata["estimate_ms"]) > float(info.metadata["left_ms"]) > 0
     assert list(generate(narrow, tokens=prompt, max_tokens=1, timeout=CALL_S))
