@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint stubs protos bench-quick bench-gate bench-engine bench-hindsight bench-policy chaos-policy soak redis-server clean
+.PHONY: help setup serve test lint stubs protos bench-quick bench-gate bench-engine bench-hindsight bench-policy chaos-policy chaos-cancels soak redis-server clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -59,6 +59,9 @@ bench-policy: $(INSTALLED) ## Measure what a decision of the policy service cost
 
 chaos-policy: $(INSTALLED) ## Kill the policy service 100 times under load
 	@BURSTGATE_TEST_KILLS=100 exec $(BIN)/pytest tests/chaos/policy/test_kills.py $(ARGS)
+
+chaos-cancels: setup ## Cancel 10,000 requests at every phase of their answers
+	@BURSTGATE_TEST_CANCELS=10000 exec $(BIN)/pytest -s tests/unit/decode/test_many_cancels.py $(ARGS)
 
 soak: setup ## Random traffic at the limit for half an hour, such as make soak ARGS="--minutes 2"
 	@exec $(BIN)/python -m burstgate_bench.soak $(ARGS)

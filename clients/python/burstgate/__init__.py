@@ -15,7 +15,7 @@ from burstgate.errors import (
     Unimplemented,
     Violation,
 )
-from burstgate.options import TLS, ConnectOptions, Message, Prompt, Sampling, Speculation, Stop
+from burstgate.options import TLS, ConnectOptions, Message, Priority, Prompt, Sampling, Speculation, Stop
 from burstgate.results import (
     BurstMode,
     Completion,
@@ -57,6 +57,7 @@ __all__ = [
     "Overloaded",
     "PolicyClient",
     "PolicyState",
+    "Priority",
     "Prompt",
     "Replay",
     "Result",

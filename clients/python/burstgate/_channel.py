@@ -19,6 +19,8 @@ _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]]+):([0-9]{1,5})"
 _WITH_SCHEME = re.compile(r"(unix|unix-abstract|dns|ipv4|ipv6|xds):\S+")
 _LOOPBACK = re.compile(r"(127\.|localhost:|\[::1\])")
 
+TENANT_KEY = "x-burstgate-tenant"
+
 Metadata = tuple[tuple[str, str], ...]
 
 
@@ -38,12 +40,18 @@ def connect_aio(options: ConnectOptions) -> grpc.aio.Channel:
     return grpc.aio.secure_channel(options.address, _credentials(options.tls), options=_arguments(options))
 
 
-def call_metadata(options: ConnectOptions, request_id: str | None) -> tuple[str, Metadata]:
-    """The call's id, a fresh one if none is given, and the metadata that carries it."""
+def call_metadata(options: ConnectOptions, request_id: str | None, tenant: str | None = None) -> tuple[str, Metadata]:
+    """The call's id, a fresh one if none is given, and the metadata that carries it and the tenant, if one is given."""
     request_id = uuid.uuid4().hex if request_id is None else request_id
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", request_id):
         raise refused("request_id", "1 to 64 characters out of A-Z a-z 0-9 . _ - are allowed")
-    return request_id, (*options.metadata, (REQUEST_ID_KEY, request_id))
+    metadata = (*options.metadata, (REQUEST_ID_KEY, request_id))
+    if tenant is None:
+        return request_id, metadata
+    if not re.fullmatch(r"[ -~]{1,64}", tenant):
+        raise refused(TENANT_KEY, "1 to 64 printable ASCII characters are allowed")
+    # A call's own tenant stands in for that of the connection.
+    return request_id, (*(entry for entry in metadata if entry[0] != TENANT_KEY), (TENANT_KEY, tenant))
 
 
 def _arguments(options: ConnectOptions) -> list[tuple[str, int | str]]:

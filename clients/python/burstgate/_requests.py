@@ -14,12 +14,17 @@ from typing import Any, cast
 
 from burstgate.decode.v1 import decode_pb2
 from burstgate.errors import refused
-from burstgate.options import Message, Prompt, Sampling, Speculation, Stop
+from burstgate.options import Message, Priority, Prompt, Sampling, Speculation, Stop
 
 _MODES = {
     "auto": decode_pb2.SPECULATION_MODE_AUTO,
     "on": decode_pb2.SPECULATION_MODE_ON,
     "off": decode_pb2.SPECULATION_MODE_OFF,
+}
+_PRIORITIES = {
+    "low": decode_pb2.PRIORITY_LOW,
+    "normal": decode_pb2.PRIORITY_NORMAL,
+    "high": decode_pb2.PRIORITY_HIGH,
 }
 
 
@@ -44,6 +49,7 @@ def generate_request(
     max_tokens: int | None,
     logprobs: int | None,
     n: int,
+    priority: Priority,
 ) -> decode_pb2.GenerateRequest:
     """Builds the request of Generate."""
     request = decode_pb2.GenerateRequest()
@@ -54,6 +60,9 @@ def generate_request(
     if speculation not in _MODES:
         raise refused("speculation.mode", f"{speculation!r} is not one of {', '.join(_MODES)}")
     request.speculation.mode = _MODES[speculation]
+    if priority not in _PRIORITIES:
+        raise refused("priority", f"{priority!r} is not one of {', '.join(_PRIORITIES)}")
+    request.priority = _PRIORITIES[priority]
     if draft_width == 0:
         raise refused("speculation.max_draft_width", "2 or more is allowed; leave it out for the server's")
     _set(request.speculation, "speculation.", max_draft_width=draft_width)

@@ -17,7 +17,7 @@ from burstgate._channel import call_metadata, connect_aio
 from burstgate._requests import PromptOptions, count_tokens_request, generate_request
 from burstgate.decode.v1 import decode_pb2, decode_pb2_grpc
 from burstgate.errors import BurstgateError, converted_aio
-from burstgate.options import ConnectOptions, Prompt, Sampling, Speculation, Stop
+from burstgate.options import ConnectOptions, Priority, Prompt, Sampling, Speculation, Stop
 from burstgate.policy.v1 import admin_pb2, admin_pb2_grpc
 from burstgate.results import Event, Result, TokenCount
 from burstgate.serving import Health, Model, ServerInfo
@@ -81,10 +81,15 @@ class AsyncClient(_Connected):
         max_tokens: int | None = None,
         logprobs: int | None = None,
         n: int = 1,
+        priority: Priority = "normal",
+        tenant: str | None = None,
         timeout_s: float | None = None,
         request_id: str | None = None,
     ) -> AsyncGenerationStream:
-        """Starts a generation and returns its stream. A str is one user message, or bare text when raw."""
+        """Starts a generation and returns its stream. A str is one user message, or bare text when raw.
+
+        Tenants take turns while requests wait; without one, the connection's metadata may name it.
+        """
         request = generate_request(
             PromptOptions(prompt, raw, system, chat_template_kwargs),
             model=model,
@@ -95,8 +100,9 @@ class AsyncClient(_Connected):
             max_tokens=max_tokens,
             logprobs=logprobs,
             n=n,
+            priority=priority,
         )
-        request_id, metadata = call_metadata(self._options, request_id)
+        request_id, metadata = call_metadata(self._options, request_id, tenant)
         with converted_aio(request_id):
             call = self._stub.Generate(request, timeout=timeout_s, metadata=metadata)
         return AsyncGenerationStream(call, request_id, n)

@@ -13,6 +13,7 @@ from typing import Literal
 
 Role = Literal["system", "user", "assistant", "tool"]
 Speculation = Literal["auto", "on", "off"]
+Priority = Literal["low", "normal", "high"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,3 +115,11 @@ class ServerInfo:
     max_prompt_tokens: int
     default_max_tokens: int
     policy: PolicyLink
+    tenant_max_active_rows: int
+    """Answers of one tenant generated at once; 0 means no limit of its own."""
+    tenant_max_queued_rows: int
+    """Answers of one tenant that may wait; 0 means no limit of its own."""
+    cache_reserved_bytes: int
+    """What the caches of the answers being generated may come to."""
+    cache_limit_bytes: int
+    """What all caches together may take; 0 while the models load."""

@@ -59,6 +59,12 @@ class DecodeSettings(ServiceSettings):
     """Answers generated at once."""
     max_queued_rows: int = pydantic.Field(default=64, ge=0, le=100_000)
     """Answers that may wait; one more is refused with RESOURCE_EXHAUSTED."""
+    tenant_max_active_rows: int = pydantic.Field(default=0, ge=0, le=256)
+    """Answers of one tenant generated at once; 0 sets no limit of its own."""
+    tenant_max_queued_rows: int = pydantic.Field(default=0, ge=0, le=100_000)
+    """Answers of one tenant that may wait; one more is refused with RESOURCE_EXHAUSTED. 0 sets no limit of its own."""
+    cache_memory_mb: int | None = pydantic.Field(default=None, ge=1, le=100_000_000)
+    """Most memory of the KV caches, in MB of 1024 x 1024 bytes; unset is half of what is free after loading."""
     default_max_tokens: int = pydantic.Field(default=512, ge=1, le=1_000_000)
     """max_tokens of a request that names none."""
     prefill_chunk_tokens: int = pydantic.Field(default=128, ge=16, le=65536)
@@ -71,4 +77,11 @@ class DecodeSettings(ServiceSettings):
     @property
     def engine_limits(self) -> EngineLimits:
         """The engine's share of the settings."""
-        return EngineLimits(self.max_active_rows, self.max_queued_rows, self.prefill_chunk_tokens)
+        return EngineLimits(
+            max_active_rows=self.max_active_rows,
+            max_queued_rows=self.max_queued_rows,
+            prefill_chunk_tokens=self.prefill_chunk_tokens,
+            tenant_max_active_rows=self.tenant_max_active_rows,
+            tenant_max_queued_rows=self.tenant_max_queued_rows,
+            cache_bytes=None if self.cache_memory_mb is None else self.cache_memory_mb * 1024 * 1024,
+        )

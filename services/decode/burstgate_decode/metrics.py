@@ -1,8 +1,11 @@
 """Prometheus metrics of the decode service, besides those of its calls."""
 
+from collections.abc import Callable
+
 import prometheus_client
 
 from burstgate_decode.engine.request import Completion
+from burstgate_runtime.faults import Fault
 
 _TOKENS = prometheus_client.Counter("burstgate_decode_tokens", "Answer tokens emitted.")
 _PROMPT_TOKENS = prometheus_client.Counter("burstgate_decode_prompt_tokens", "Prompt tokens of finished answers.")
@@ -23,6 +26,18 @@ _REDECIDED = prometheus_client.Counter(
 _BURSTS = prometheus_client.Counter(
     "burstgate_decode_bursts", "Bursts that finished answers took part in.", ["mode", "reason"]
 )
+_QUEUE_WAIT = prometheus_client.Histogram(
+    "burstgate_decode_queue_wait_seconds",
+    "From an answer's arrival to its place.",
+    buckets=(0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
+)
+_REJECTED = prometheus_client.Counter("burstgate_decode_rejected", "Requests that were not admitted.", ["reason"])
+_CACHE_RESERVED = prometheus_client.Gauge(
+    "burstgate_decode_cache_reserved_bytes", "Memory that the caches of running answers may come to."
+)
+_CACHE_LIMIT = prometheus_client.Gauge(
+    "burstgate_decode_cache_limit_bytes", "Most memory that all caches together may take."
+)
 _FIRST_TOKEN = prometheus_client.Histogram(
     "burstgate_decode_time_to_first_token_seconds",
     "From arrival to the first token.",
@@ -33,6 +48,22 @@ _TOKEN_TIME = prometheus_client.Histogram(
     "Mean time between an answer's tokens.",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 1),
 )
+
+
+def observe_wait(queue_ms: float) -> None:
+    """Counts an answer that was given its place."""
+    _QUEUE_WAIT.observe(queue_ms / 1e3)
+
+
+def observe_rejection(fault: Fault) -> None:
+    """Counts a request that the engine refused, or gave up while it waited."""
+    _REJECTED.labels(fault.reason.lower()).inc()
+
+
+def watch_cache(cache_bytes: Callable[[], tuple[int, int]]) -> None:
+    """Reads the bytes reserved and their limit whenever metrics are read."""
+    _CACHE_RESERVED.set_function(lambda: cache_bytes()[0])
+    _CACHE_LIMIT.set_function(lambda: cache_bytes()[1])
 
 
 def observe_answer(answer: Completion) -> None:

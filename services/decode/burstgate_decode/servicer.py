@@ -19,13 +19,16 @@ from burstgate_decode.config import DecodeSettings
 from burstgate_decode.engine.engine import Engine
 from burstgate_decode.engine.request import (
     AnswerRequest,
+    Claim,
     Completion,
     Delta,
     Event,
     Failure,
+    Sink,
     SpeculationChoice,
 )
-from burstgate_decode.metrics import observe_answer
+from burstgate_decode.engine.row import Ticket
+from burstgate_decode.metrics import observe_answer, observe_rejection
 from burstgate_decode.prompts import (
     Chat,
     Prompt,
@@ -37,7 +40,7 @@ from burstgate_decode.prompts import (
     tokenize,
 )
 from burstgate_decode.serving import Serving
-from burstgate_decode.validation import GenerateLimits, checked
+from burstgate_decode.validation import GenerateLimits, checked, tenant_of
 from burstgate_runtime.faults import Fault, FaultKind, Violation, invalid
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -65,7 +68,9 @@ class DecodeServicer(decode_pb2_grpc.DecodeServiceServicer):
         self, request: decode_pb2.GenerateRequest, context: _Context
     ) -> None:
         """Streams the answers' deltas and completions."""
-        answers = await self._plan(self._ready(), request)
+        serving, tenant = self._ready(), tenant_of(context.invocation_metadata() or ())
+        limits = checked(GenerateLimits, wire.generate_fields(request))
+        answers = await self._plan(serving, request, limits)
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Event] = asyncio.Queue()
 
@@ -73,7 +78,9 @@ class DecodeServicer(decode_pb2_grpc.DecodeServiceServicer):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
-        ticket = self._engine.submit([(answer, sink) for answer in answers])
+        left_s = context.time_remaining()
+        claim = Claim(tenant, limits.priority, None if left_s is None else left_s * 1e3)
+        ticket = self._submit([(answer, sink) for answer in answers], claim)
         try:
             running = len(answers)
             while running:
@@ -88,9 +95,18 @@ class DecodeServicer(decode_pb2_grpc.DecodeServiceServicer):
                             await self._send(context, decode_pb2.GenerateResponse(delta=wire.tail(event)))
                         await self._send(context, decode_pb2.GenerateResponse(completion=wire.completion(event)))
                     case Failure(error=error):
+                        if isinstance(error, Fault):
+                            observe_rejection(error)
                         raise error
         finally:
             ticket.cancel()
+
+    def _submit(self, answers: list[tuple[AnswerRequest, Sink]], claim: Claim) -> Ticket:
+        try:
+            return self._engine.submit(answers, claim)
+        except Fault as fault:
+            observe_rejection(fault)
+            raise
 
     async def _send(self, context: _Context, response: decode_pb2.GenerateResponse) -> None:
         try:
@@ -123,6 +139,7 @@ class DecodeServicer(decode_pb2_grpc.DecodeServiceServicer):
         """Describes the server, also while it loads."""
         settings = self._settings
         active, queued = self._engine.load_counts()
+        cache_reserved, cache_limit = self._engine.cache_bytes()
         started_at = Timestamp()
         started_at.FromNanoseconds(int(self._facts.started_at_s * 1e9))
         return decode_pb2.GetServerInfoResponse(
@@ -135,6 +152,10 @@ class DecodeServicer(decode_pb2_grpc.DecodeServiceServicer):
             max_prompt_tokens=self.serving.target.context_length - 1 if self.serving else 0,
             default_max_tokens=settings.default_max_tokens,
             policy=wire.policy_link(settings.policy_address, self.serving.link() if self.serving else None),
+            tenant_max_active_rows=settings.tenant_max_active_rows,
+            tenant_max_queued_rows=settings.tenant_max_queued_rows,
+            cache_reserved_bytes=cache_reserved,
+            cache_limit_bytes=cache_limit,
         )
 
     def _ready(self) -> Serving:
@@ -142,9 +163,10 @@ class DecodeServicer(decode_pb2_grpc.DecodeServiceServicer):
             raise Fault(FaultKind.UNAVAILABLE, "MODEL_LOADING", "the models are still loading", retry_after_ms=1000)
         return self.serving
 
-    async def _plan(self, serving: Serving, request: decode_pb2.GenerateRequest) -> list[AnswerRequest]:
-        """Validates a request and expands it into its answers."""
-        limits = checked(GenerateLimits, wire.generate_fields(request))
+    async def _plan(
+        self, serving: Serving, request: decode_pb2.GenerateRequest, limits: GenerateLimits
+    ) -> list[AnswerRequest]:
+        """Checks a request against what is served and expands it into its answers."""
         _check_model(serving, limits.model)
         speculation = limits.speculation
         if speculation.max_draft_width == 1:

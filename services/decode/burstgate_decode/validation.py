@@ -4,18 +4,21 @@ The models below hold the limits; pydantic finds the violations; `checked` names
 What depends on the served model (vocabulary, context) is checked where it is known, in `prompts`.
 """
 
+import enum
+import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic_core import PydanticCustomError
 
-from burstgate_decode.engine.request import SamplingParams, SpeculationChoice
+from burstgate_decode.engine.request import Priority, SamplingParams, SpeculationChoice
 from burstgate_runtime.faults import Violation, invalid
 
 MAX_ANSWERS = 8
 MAX_TOP_LOGPROBS = 20
+TENANT_KEY = "x-burstgate-tenant"
 _MAX_SEED = (1 << 64) - 1
 # The engine computes in float32: a logit over less than this is no finite number there, and less still is 0.
 _LEAST_DIVISOR = 1e-30
@@ -87,8 +90,22 @@ class GenerateLimits(_Limits):
     max_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
     logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP_LOGPROBS)
     n: int = Field(default=0, ge=0, le=MAX_ANSWERS)
+    priority: Priority = Priority.NORMAL
 
 
+def tenant_of(metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    """The tenant that a call's metadata names; empty where it names none. Raises `Fault` for a name that is none."""
+    names = [value for key, value in metadata if key == TENANT_KEY]
+    if not names:
+        return ""
+    name = names[0] if len(names) == 1 else None
+    if not isinstance(name, str) or not re.fullmatch(r"[ -~]{1,64}", name):
+        given = f"{len(names)} values" if len(names) > 1 else repr(name)[:64]
+        raise invalid(Violation(TENANT_KEY, f"must be one value of 1 to 64 printable ASCII characters, got {given}"))
+    return name
+
+
+_ENUMS: dict[str, type[enum.Enum]] = {kind.__name__: kind for kind in (Priority, SpeculationChoice)}
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -106,4 +123,7 @@ def _violation(problem: Any) -> Violation:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
     given = problem["input"]
     shown = f"{len(given)} entries" if isinstance(given, list | dict) else repr(given)[:64]
-    return Violation(path, f"{problem['msg'][0].lower()}{problem['msg'][1:]}, got {shown}")
+    allowed = f"{problem['msg'][0].lower()}{problem['msg'][1:]}"
+    if problem["type"] == "is_instance_of":
+        allowed = f"must be one of {', '.join(_ENUMS[problem['ctx']['class']].__members__)}"
+    return Violation(path, f"{allowed}, got {shown}")

@@ -10,6 +10,7 @@ from burstgate_decode.engine.request import (
     Completion,
     Delta,
     FinishReason,
+    Priority,
     SpeculationChoice,
     SpeculationStats,
     Timings,
@@ -24,6 +25,13 @@ _CHOICES = {
     decode_pb2.SPECULATION_MODE_AUTO: SpeculationChoice.AUTO,
     decode_pb2.SPECULATION_MODE_ON: SpeculationChoice.ON,
     decode_pb2.SPECULATION_MODE_OFF: SpeculationChoice.OFF,
+}
+
+_PRIORITIES = {
+    decode_pb2.PRIORITY_UNSPECIFIED: Priority.NORMAL,
+    decode_pb2.PRIORITY_LOW: Priority.LOW,
+    decode_pb2.PRIORITY_NORMAL: Priority.NORMAL,
+    decode_pb2.PRIORITY_HIGH: Priority.HIGH,
 }
 
 # Looked up by name, so that a name the contract lacks fails at import. The generated types of enum fields are
@@ -43,6 +51,7 @@ def generate_fields(request: decode_pb2.GenerateRequest) -> dict[str, Any]:
     fields = {
         "model": request.model,
         "n": request.n,
+        "priority": _PRIORITIES.get(request.priority, request.priority),
         "sampling": _set_fields(request.sampling) | {"logit_bias": dict(request.sampling.logit_bias)},
         "stop": {
             "strings": list(request.stop.strings),

@@ -90,6 +90,7 @@ BAD_FIELDS = {
     "max_draft_width 65": (ask(max_draft_width=65), "speculation.max_draft_width", "got 65"),
     "max_draft_width -1": (ask(max_draft_width=-1), "speculation.max_draft_width", "got -1"),
     "unknown mode": (ask(mode=9), "speculation.mode", "got 9"),
+    "unknown priority": (ask(priority=9), "priority", "got 9"),
     "long model name": (ask(model="m" * 257), "model", "at most 256"),
 }
 

@@ -55,6 +55,8 @@ def why_not(service: RunningProcess) -> dict[str, Any]:
         ("draft_width", "1", "BURSTGATE_DRAFT_WIDTH=1: must be a whole number from 2 to 64"),
         ("max_active_rows", "0", "BURSTGATE_MAX_ACTIVE_ROWS=0: must be a whole number from 1 to 256"),
         ("max_queued_rows", "-1", "BURSTGATE_MAX_QUEUED_ROWS=-1: must be a whole number from 0 to"),
+        ("tenant_max_active_rows", "-1", "BURSTGATE_TENANT_MAX_ACTIVE_ROWS=-1: must be a whole number from 0 to 256"),
+        ("cache_memory_mb", "0", "BURSTGATE_CACHE_MEMORY_MB=0: must be a whole number from 1 to"),
         ("default_max_tokens", "many", "BURSTGATE_DEFAULT_MAX_TOKENS=many: must be a whole number from 1 to"),
         ("prefill_chunk_tokens", "8", "BURSTGATE_PREFILL_CHUNK_TOKENS=8: must be a whole number from 16 to"),
         ("policy_deadline_ms", "nan", "BURSTGATE_POLICY_DEADLINE_MS=nan: must be a number above 0"),

@@ -85,6 +85,7 @@ def test_the_answer_goes_to_standard_output_and_the_statistics_to_standard_error
 
 def test_every_flag_reaches_its_field(server: Any) -> None:
     flags = "--speculation on --draft-width 6 --max-tokens 5 --temperature 0.5 --top-p 0.9 --top-k 40 --min-p 0.1"
+    flags += " --priority low --tenant team-7"
     flags += f" --seed 7 --system brief --stop END --stop . --logprobs 2 --n 2 --timeout 30 --address {server.address}"
     assert run("generate", "hi", *flags.split()).exit_code == 0
     (asked,) = server.asked
@@ -94,6 +95,7 @@ def test_every_flag_reaches_its_field(server: Any) -> None:
     assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (0.5, 0.9, 40, 0.1)
     assert (sampling.seed, request.max_tokens, request.logprobs, request.n) == (7, 5, 2, 2)
     assert (request.chat.system, list(request.stop.strings)) == ("brief", ["END", "."])
+    assert (request.priority, asked.metadata["x-burstgate-tenant"]) == (1, "team-7")
     assert asked.time_remaining_s < 32
 
 

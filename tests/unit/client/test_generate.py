@@ -116,6 +116,17 @@ def test_the_request_id_and_the_callers_metadata_travel_with_the_call(server: An
     assert server.asked[0].metadata["authorization"] == "Bearer x"
 
 
+async def test_a_tenant_travels_with_its_call_and_stands_in_for_the_connections(server: Any) -> None:
+    options = burstgate.ConnectOptions(server.address, metadata=[("x-burstgate-tenant", "all")])
+    with burstgate.Client(options) as client:
+        client.generate("hi").result()
+        client.generate("hi", tenant="mine").result()
+    async with burstgate.AsyncClient(server.address) as aio_client:
+        await aio_client.generate("hi", tenant="mine").result()
+        await aio_client.generate("hi").result()
+    assert [asked.metadata.get("x-burstgate-tenant") for asked in server.asked] == ["all", "mine", "mine", None]
+
+
 def test_a_generation_has_no_deadline_of_its_own_and_a_unary_call_has(server: Any) -> None:
     with burstgate.Client(server.address) as client:
         client.generate("hi").result()

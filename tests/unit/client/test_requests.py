@@ -8,6 +8,7 @@ import pytest
 
 import burstgate
 from burstgate import Message, Sampling, Stop
+from burstgate.decode.v1 import decode_pb2
 
 
 def sent(server: Any, prompt: Any = "hi", **options: Any) -> Any:
@@ -67,6 +68,7 @@ def test_every_option_reaches_its_field(server: Any) -> None:
         max_tokens=5,
         logprobs=0,
         n=2,
+        priority="high",
     )
     for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "seed"):
         assert getattr(request.sampling, name) == getattr(sampling, name)
@@ -77,6 +79,7 @@ def test_every_option_reaches_its_field(server: Any) -> None:
     assert (request.model, request.max_tokens, request.n) == ("m", 5, 2)
     assert request.HasField("logprobs")
     assert (request.speculation.mode, request.speculation.max_draft_width) == (2, 6)
+    assert request.priority == decode_pb2.PRIORITY_HIGH
 
 
 def test_a_zero_that_means_something_is_sent(server: Any) -> None:
@@ -97,6 +100,11 @@ def test_a_zero_that_means_something_is_sent(server: Any) -> None:
         ("max_tokens", "hi", {"max_tokens": 2**40}),
         ("n", "hi", {"n": 1.5}),
         ("speculation.mode", "hi", {"speculation": "maybe"}),
+        ("priority", "hi", {"priority": "urgent"}),
+        ("x-burstgate-tenant", "hi", {"tenant": ""}),
+        ("x-burstgate-tenant", "hi", {"tenant": "x" * 65}),
+        ("x-burstgate-tenant", "hi", {"tenant": "caf\u00e9"}),
+        ("x-burstgate-tenant", "hi", {"tenant": "a\n"}),
         ("speculation.max_draft_width", "hi", {"draft_width": 0}),
         ("chat.messages[0].content", "bad \udcff", {}),
         ("text", "bad \udcff", {"raw": True}),

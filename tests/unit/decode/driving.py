@@ -5,11 +5,12 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from tests.unit.decode.conftest import WIDEST
 
 from burstgate_decode.engine.engine import Engine
-from burstgate_decode.engine.request import AnswerRequest, Completion, Delta, Event
+from burstgate_decode.engine.request import AnswerRequest, Claim, Completion, Delta, Event
 from burstgate_policy.core.types import Grant, Mode, Reason, Situation, StepRecord
 
 _ENDED_S = 120.0
@@ -50,12 +51,12 @@ class RandomGrants:
 class Answers:
     """Collects the answers to requests."""
 
-    def __init__(self, engine: Engine, requests: list[AnswerRequest]) -> None:
+    def __init__(self, engine: Engine, requests: list[AnswerRequest], claim: Claim = Claim()) -> None:  # noqa: B008
         self.requests = requests
         self.events: list[list[Event]] = [[] for _ in requests]
         self.arrived: queue.Queue[int] = queue.Queue()
-        self.tickets = [engine.submit([(request, self._sink(at))]) for at, request in enumerate(requests)]
         self._ended = [threading.Event() for _ in requests]
+        self.tickets = [engine.submit([(request, self._sink(at))], claim) for at, request in enumerate(requests)]
 
     def _sink(self, at: int) -> Callable[[Event], None]:
         def sink(event: Event) -> None:
@@ -81,5 +82,11 @@ def nothing_is_left(engine: Engine) -> None:
     while engine.load_counts() != (0, 0) and time.monotonic() < deadline_s:
         time.sleep(0.02)
     assert engine.load_counts() == (0, 0)
-    assert not engine._batch.rows
-    assert engine._batch.cache.nbytes == 0
+    assert engine.cache_bytes()[0] == 0
+    assert not engine._admission._turns._tenants
+    batch: Any = engine._batch
+    assert not batch.rows
+    assert batch.cache.nbytes == 0
+    if batch.drafts is not None:
+        assert batch.drafts._waiting == []
+        assert batch.drafts._cache.nbytes == 0

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from burstgate_decode.engine.request import SpeculationChoice
-from burstgate_decode.validation import GenerateLimits, checked
+from burstgate_decode.validation import TENANT_KEY, GenerateLimits, checked, tenant_of
 from burstgate_runtime.faults import Fault, FaultKind
 
 
@@ -76,6 +76,33 @@ def test_what_was_given_is_shown_shortened() -> None:
 @pytest.mark.parametrize("mode", [9, -1, "on"])
 def test_a_mode_outside_the_contract_is_refused(mode: object) -> None:
     assert refused({"speculation": {"mode": mode}}).violations[0].field == "speculation.mode"
+
+
+@pytest.mark.parametrize("priority", [9, 2, "HIGH"])
+def test_a_priority_outside_the_contract_is_refused(priority: object) -> None:
+    (violation,) = refused({"priority": priority}).violations
+    assert violation.field == "priority"
+    assert violation.description == f"must be one of LOW, NORMAL, HIGH, got {priority!r}"
+
+
+def test_a_call_without_a_tenant_is_of_the_one_that_all_such_share() -> None:
+    assert tenant_of([("x-request-id", "a"), ("x-burstgate-tenant-of", "b")]) == ""
+
+
+@pytest.mark.parametrize("name", ["a", "x" * 64, "Team 7 / #~", " "])
+def test_a_tenant_of_printable_characters_is_taken_as_it_is(name: str) -> None:
+    assert tenant_of([("x-request-id", "a"), (TENANT_KEY, name)]) == name
+
+
+@pytest.mark.parametrize("values", [[""], ["x" * 65], ["caf\u00e9"], ["a\tb"], ["a\n"], [b"a"], ["a", "a"]])
+def test_any_other_tenant_is_refused_with_the_key_and_the_limit(values: list[str | bytes]) -> None:
+    with pytest.raises(Fault) as caught:
+        tenant_of([(TENANT_KEY, value) for value in values])
+    assert caught.value.kind is FaultKind.INVALID_ARGUMENT
+    (violation,) = caught.value.violations
+    assert violation.field == "x-burstgate-tenant"
+    assert "1 to 64 printable ASCII" in violation.description
+    assert len(violation.description) < 160
 
 
 def test_defaults_are_those_of_the_contract() -> None:

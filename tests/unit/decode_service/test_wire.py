@@ -9,6 +9,7 @@ from burstgate_decode.engine.request import (
     Completion,
     Delta,
     FinishReason,
+    Priority,
     SpeculationChoice,
     SpeculationStats,
     Timings,
@@ -52,6 +53,7 @@ def test_every_option_of_a_request_arrives() -> None:
         n=3,
         max_tokens=9,
         logprobs=2,
+        priority=decode_pb2.PRIORITY_HIGH,
         sampling=decode_pb2.SamplingOptions(
             temperature=0.5,
             top_p=0.9,
@@ -72,8 +74,13 @@ def test_every_option_of_a_request_arrives() -> None:
         expected = getattr(request.sampling, field.name)
         assert sampling[field.name] == (dict(expected) if field.name == "logit_bias" else expected)
     assert (limits.model, limits.n, limits.max_tokens, limits.logprobs) == ("m", 3, 9, 2)
+    assert limits.priority is Priority.HIGH
     assert (limits.stop.strings, limits.stop.token_ids, limits.stop.ignore_eos) == (["x"], [3], True)
     assert (limits.speculation.mode, limits.speculation.max_draft_width) == (SpeculationChoice.ON, 4)
+
+
+def test_an_unset_priority_means_normal() -> None:
+    assert checked(GenerateLimits, wire.generate_fields(decode_pb2.GenerateRequest())).priority is Priority.NORMAL
 
 
 @pytest.mark.parametrize("mode", [0, decode_pb2.SPECULATION_MODE_AUTO])

@@ -41,6 +41,14 @@ class SpeculationChoice(enum.StrEnum):
     off = "off"
 
 
+class PriorityChoice(enum.StrEnum):
+    """Values of --priority."""
+
+    low = "low"
+    normal = "normal"
+    high = "high"
+
+
 Speculation = Annotated[
     SpeculationChoice, typer.Option(help="auto lets the policy decide; none of them changes the text.")
 ]
@@ -73,6 +81,10 @@ def generate(
     raw: Annotated[bool, typer.Option("--raw", help="Send the text without the chat template.")] = False,
     logprobs: Annotated[int | None, typer.Option(help="Alternatives returned with each token.")] = None,
     n: Annotated[int, typer.Option("--n", help="Answers to generate.")] = 1,
+    priority: Annotated[
+        PriorityChoice, typer.Option(help="Rank among the requests that wait for a place.")
+    ] = PriorityChoice.normal,
+    tenant: Annotated[str | None, typer.Option(help="Whose request it is; tenants take turns.")] = None,
     timeout: Annotated[float | None, typer.Option(min=0.001, help="Most seconds to wait.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -90,6 +102,8 @@ def generate(
             max_tokens=max_tokens,
             logprobs=logprobs,
             n=n,
+            priority=priority.value,
+            tenant=tenant,
             timeout_s=timeout,
         )
         try:

@@ -85,6 +85,11 @@ class Drafter(Protocol):
         """`[N, K]` of every weight that drafting multiplies rows by."""
         ...
 
+    @property
+    def cache_token_bytes(self) -> int:
+        """Bytes of the drafter's own cache for each token of a row; 0 without one."""
+        ...
+
     def open_batch(self) -> DraftBatch:
         """State for rows that come and go."""
         ...

@@ -109,6 +109,10 @@ class _MtpDrafter:
         self.fingerprint = fingerprint(path)
         self.max_draft_width = _MAX_DRAFT_WIDTH
         self.product_shapes = [*linear_shapes(block), (table.shape[0], table.shape[1])]
+        attention = block.layers[0].self_attn
+        self.cache_token_bytes = (
+            attention.k_proj.weight.shape[0] + attention.v_proj.weight.shape[0]
+        ) * attention.k_proj.weight.dtype.size
         self.block = block
         self.embed = split.embed
         self.table = table

@@ -1,6 +1,6 @@
 """The engine: one thread that owns everything of MLX and turns submitted answers into events.
 
-Concurrency model. Callers on any thread only append to `_waiting` under `_lock` and set a ticket's flag;
+Concurrency model. Callers on any thread only let rows wait, under `_lock`, and set a ticket's flag;
 the engine's thread loads the models, admits rows between steps, runs at most one prompt chunk and one step of
 the whole batch a pass, and calls each answer's sink. MLX arrays and streams never leave that thread, which
 ends by clearing its streams, since MLX otherwise aborts the process at exit.
@@ -15,23 +15,25 @@ import mlx.core as mx
 import structlog
 
 from burstgate_decode.drafters.base import Drafter
+from burstgate_decode.engine.admission import Admission
 from burstgate_decode.engine.batch import Batch
 from burstgate_decode.engine.bursts import BurstRunner, situation_of
+from burstgate_decode.engine.cache_room import CacheRoom
 from burstgate_decode.engine.grants import GrantSource
 from burstgate_decode.engine.limits import EngineLimits
-from burstgate_decode.engine.request import AnswerRequest, Clock, Failure, Sink, SpeculationChoice
+from burstgate_decode.engine.request import AnswerRequest, Claim, Clock, Failure, Sink, SpeculationChoice
 from burstgate_decode.engine.rounds import prefill_chunk
 from burstgate_decode.engine.row import Row, StepLabel, Ticket
 from burstgate_decode.engine.stepper import GuardMargins, Stepper
 from burstgate_decode.engine.stopping import Stopping
+from burstgate_decode.metrics import observe_wait
+from burstgate_decode.models.cache_cost import cache_cost, default_cache_bytes
 from burstgate_decode.models.target import Target
 from burstgate_policy.core.types import Mode, Reason
 from burstgate_runtime.faults import Fault, FaultKind
 
 _log = structlog.get_logger(__name__)
 
-# Guess of how soon a place is free, sent to a caller that found none.
-_RETRY_AFTER_MS = 1000
 # MLX keeps freed buffers for arrays of their size. Lengths grow with every step, so most never fit again.
 _PASSES_PER_CLEARING = 512
 
@@ -67,11 +69,10 @@ class Engine:
         self._load = load
         self._limits = limits
         self._clock = clock
-        # Guards the three fields below; held for appends and reads only, never across a step.
+        # Guards the two fields below; never held across a step.
         self._lock = threading.Condition()
-        self._waiting: deque[Row] = deque()
+        self._admission: Admission[Row] = Admission(limits)
         self._stopping = False
-        self._active_count = 0
         self._active: list[Row] = []
         # Rows whose prompts are still being read, the next to run first.
         self._prefilling: deque[Row] = deque()
@@ -97,30 +98,34 @@ class Engine:
         if self._death is not None:
             raise EngineDiedError("the engine's thread died; the log has the cause") from self._death
 
-    def submit(self, answers: Sequence[tuple[AnswerRequest, Sink]]) -> Ticket:
-        """Queues the answers of one request, all or none. Raises `Fault` when full or stopping."""
+    def submit(
+        self,
+        answers: Sequence[tuple[AnswerRequest, Sink]],
+        claim: Claim = Claim(),  # noqa: B008  (immutable)
+    ) -> Ticket:
+        """Queues the answers of one request, all or none.
+
+        Raises `Fault` when stopping, when a limit is reached, or when the claim's deadline cannot be met.
+        """
         ticket = Ticket()
-        rows = [Row(request, ticket, sink, self._clock) for request, sink in answers]
+        rows = [Row(request, ticket, sink, self._clock, claim) for request, sink in answers]
         with self._lock:
             if self._stopping:
                 raise Fault(FaultKind.UNAVAILABLE, "SHUTTING_DOWN", "the server is shutting down")
-            room = self._limits.max_queued_rows + self._limits.max_active_rows
-            held = len(self._waiting) + self._active_count
-            if held + len(rows) > room:
-                raise Fault(
-                    FaultKind.RESOURCE_EXHAUSTED,
-                    "QUEUE_FULL",
-                    f"{held} answers are running or waiting, and at most {room} may be",
-                    retry_after_ms=_RETRY_AFTER_MS,
-                )
-            self._waiting.extend(rows)
+            self._admission.submit(rows, self._clock())
             self._lock.notify()
         return ticket
 
     def load_counts(self) -> tuple[int, int]:
         """Answers being generated and answers waiting."""
         with self._lock:
-            return self._active_count, len(self._waiting)
+            return self._admission.active, self._admission.waiting
+
+    def cache_bytes(self) -> tuple[int, int]:
+        """Memory reserved for the caches of the answers being generated, and the most there is; 0 while loading."""
+        with self._lock:
+            room = self._admission.room
+            return self._admission.reserved_bytes, room.limit_bytes if room is not None else 0
 
     def stop(self) -> None:
         """Abandons whatever still runs, ends the thread and waits for it."""
@@ -134,6 +139,7 @@ class Engine:
         try:
             try:
                 self._pairing = self._load()
+                self._measure_room()
             except BaseException as error:  # noqa: BLE001  (handed to whoever waits for the load)
                 self._load_error = error
                 return
@@ -155,30 +161,36 @@ class Engine:
             mx.synchronize()
             mx.clear_streams()
 
+    def _measure_room(self) -> None:
+        cost = cache_cost(self._pairing.target, self._pairing.drafter)
+        limit_bytes = default_cache_bytes() if self._limits.cache_bytes is None else self._limits.cache_bytes
+        with self._lock:
+            self._admission.room = CacheRoom(cost, limit_bytes, overhang_tokens=self._pairing.draft_width)
+        _log.info("cache_room", token_bytes=cost.token_bytes, limit_bytes=limit_bytes)
+
     def _admit(self) -> bool:
         """Fills free places, waiting while there is nothing to run. False when stopping."""
         if not self._active:
             self._bursts.idle()
-        admitted: list[Row] = []
+        admission = self._admission
         with self._lock:
-            while True:
-                self._waiting = deque(row for row in self._waiting if not row.ticket.cancelled)
-                if self._stopping or self._waiting or self._active:
-                    break
+            late = admission.expire(self._clock())
+            while not (self._stopping or late or admission.waiting or self._active):
                 self._lock.wait()
-            if self._stopping:
-                return False
-            while self._waiting and len(self._active) + len(admitted) < self._limits.max_active_rows:
-                admitted.append(self._waiting.popleft())
-            self._active_count = len(self._active) + len(admitted)
+                late = admission.expire(self._clock())
+            stopping = self._stopping
+            admitted = admission.admit() if not stopping else []
+        for row, fault in late:
+            row.fail(Failure(row.request.index, fault))
         for row in admitted:
             self._active.append(row)
             self._guarded(row, self._open)
-        return True
+        return not stopping
 
     def _open(self, row: Row) -> None:
         drafter = self._pairing.drafter
         row.admit(self._pairing.target, drafter is not None and row.request.speculation is not SpeculationChoice.OFF)
+        observe_wait(row.queue_ms)
         self._batch.join(row)
         if row.prefill_left > 0:
             self._prefilling.append(row)
@@ -197,13 +209,19 @@ class Engine:
             self._bursts.idle()
 
     def _drop_ended(self) -> None:
-        for row in self._active:
-            if not row.alive and row.slot is not None:
+        # Asked once, since a caller may cancel at any moment.
+        ended = [row for row in self._active if not row.alive]
+        for row in ended:
+            if row.slot is not None:
                 self._batch.leave(row)
-        self._active = [row for row in self._active if row.alive]
-        self._prefilling = deque(row for row in self._prefilling if row.alive)
-        with self._lock:
-            self._active_count = len(self._active)
+        if ended:
+            gone = {id(row) for row in ended}
+            self._active = [row for row in self._active if id(row) not in gone]
+            self._prefilling = deque(row for row in self._prefilling if id(row) not in gone)
+            with self._lock:
+                self._admission.held = self._batch.cache.shape
+                for row in ended:
+                    self._admission.release(row)
         if not self._active:
             mx.clear_cache()
 
@@ -222,9 +240,12 @@ class Engine:
         return True
 
     def _prefill(self, row: Row) -> None:
-        start_ms = self._clock()
+        start_ms, read_before = self._clock(), row.prefilled
         prefill_chunk(self._batch, row, self._limits.prefill_chunk_tokens)
-        row.prefill_ms += self._clock() - start_ms
+        now_ms = self._clock()
+        row.prefill_ms += now_ms - start_ms
+        with self._lock:
+            self._admission.pace.read(row.prefilled - read_before, now_ms - start_ms, now_ms)
         if row.prefill_left == 0:
             self._batch.start_decoding(row)
 
@@ -232,15 +253,18 @@ class Engine:
         """One step of all decoding rows. `disturbed`: a step in flight was held up by a prompt's chunk."""
         rows = self._batch.decoding
         auto = [row for row in rows if self._is_auto(row)]
-        if not auto:
-            self._stepper.step(self._label, self._next_is_plain)
-            return
         disturbed = disturbed and self._batch.flight is not None
-        situation = situation_of(rows, auto, [self._stepper.draft_width_of(row) for row in auto])
+        widths = [self._stepper.draft_width_of(row) for row in auto]
+        situation = situation_of(rows, auto, widths) if auto else None
         start_ms = self._clock()
-        self._bursts.begin(situation)
+        if situation is not None:
+            self._bursts.begin(situation)
         done = self._stepper.step(self._label, self._next_is_plain)
-        self._bursts.end(done, situation, self._clock() - start_ms, disturbed)
+        now_ms = self._clock()
+        if situation is not None:
+            self._bursts.end(done, situation, now_ms - start_ms, disturbed)
+        with self._lock:
+            self._admission.pace.stepped(now_ms - start_ms, now_ms)
 
     def _is_auto(self, row: Row) -> bool:
         return self._pairing.drafter is not None and row.request.speculation is SpeculationChoice.AUTO
@@ -281,9 +305,7 @@ class Engine:
     def _abandon(self) -> None:
         with self._lock:
             self._stopping = True
-            rows = [*self._active, *self._waiting]
-            self._waiting.clear()
-            self._active_count = 0
+            rows = [*self._active, *self._admission.close()]
         self._active = []
         self._prefilling.clear()
         stopped = Fault(FaultKind.UNAVAILABLE, "SHUTTING_DOWN", "the server shut down before the answer was finished")

@@ -13,3 +13,9 @@ class EngineLimits:
     """Answers that may wait; one more is refused."""
     prefill_chunk_tokens: int = 128
     """Prompt tokens run between two steps of the decoding rows, so a long prompt delays a stream by one chunk."""
+    tenant_max_active_rows: int = 0
+    """Answers of one tenant generated at once; 0 sets no limit of its own."""
+    tenant_max_queued_rows: int = 0
+    """Answers of one tenant that may wait; 0 sets no limit of its own."""
+    cache_bytes: int | None = None
+    """Most memory of all answers' KV caches together; None takes half of what is free once the models are loaded."""

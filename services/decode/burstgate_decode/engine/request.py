@@ -20,6 +20,25 @@ class SpeculationChoice(enum.Enum):
     OFF = "off"
 
 
+class Priority(enum.IntEnum):
+    """How a request ranks among those that wait; see `turns`."""
+
+    LOW = 0
+    NORMAL = 1
+    HIGH = 2
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Whose a request is, how it ranks while it waits, and how long it is wanted."""
+
+    tenant: str = ""
+    """Empty is the one tenant of all callers that name none."""
+    priority: Priority = Priority.NORMAL
+    time_left_ms: float | None = None
+    """From submission until the caller gives up; None waits for ever."""
+
+
 class FinishReason(enum.Enum):
     """Why an answer ended. The values are the wire's."""
 

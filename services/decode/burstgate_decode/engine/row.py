@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from burstgate_decode.engine.request import (
     AnswerRequest,
+    Claim,
     Clock,
     Completion,
     Delta,
@@ -48,9 +49,17 @@ class StepLabel:
 class Row:
     """State of one answer from submission to its end."""
 
-    def __init__(self, request: AnswerRequest, ticket: Ticket, sink: Sink, clock: Clock) -> None:
+    def __init__(
+        self,
+        request: AnswerRequest,
+        ticket: Ticket,
+        sink: Sink,
+        clock: Clock,
+        claim: Claim = Claim(),  # noqa: B008  (immutable)
+    ) -> None:
         """A row that waits for admission."""
         self.request = request
+        self.claim = claim
         self.ticket = ticket
         self.tokens = list(request.prompt)
         self.slot: int | None = None
@@ -62,6 +71,8 @@ class Row:
         self._round = 0
         self._arrived_ms = clock()
         self._admitted_ms = self._arrived_ms
+        self.deadline_ms = None if claim.time_left_ms is None else self._arrived_ms + claim.time_left_ms
+        """By the row's clock."""
         self._first_token_ms: float | None = None
         self._last_token_ms = self._arrived_ms
         self.prefill_ms = 0.0
@@ -74,6 +85,11 @@ class Row:
         self.chooser = Chooser(self.request.sampling, target.vocab_size)
         self.text = AnswerText(target.tokenizer, self.request.stop_strings)
         self._eos = frozenset() if self.request.ignore_eos else target.eos_token_ids
+
+    @property
+    def queue_ms(self) -> float:
+        """From arrival to admission."""
+        return self._admitted_ms - self._arrived_ms
 
     @property
     def alive(self) -> bool:
@@ -159,7 +175,7 @@ class Row:
                 prompt_tokens=len(self.request.prompt),
                 completion_tokens=self.emitted,
                 timings=Timings(
-                    queue_ms=self._admitted_ms - self._arrived_ms,
+                    queue_ms=self.queue_ms,
                     prefill_ms=self.prefill_ms,
                     decode_ms=self._last_token_ms - first,
                     time_to_first_token_ms=first - self._arrived_ms,

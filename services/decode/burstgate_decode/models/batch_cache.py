@@ -11,6 +11,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import mlx.core as mx
 from mlx_lm.models.cache import trim_prompt_cache
 
+from burstgate_decode.models.cache_shape import NOTHING_HELD, CacheShape
+
 # What mlx-lm's models take: one cache object a layer.
 Cache: TypeAlias = list[Any]
 _Result = TypeVar("_Result")
@@ -27,6 +29,11 @@ class BatchCache(Protocol):
     @property
     def nbytes(self) -> int:
         """Bytes held."""
+        ...
+
+    @property
+    def shape(self) -> CacheShape:
+        """Slots and tokens that there is memory for, where rows share it; `NOTHING_HELD` where each has its own."""
         ...
 
     def open(self) -> int:
@@ -76,6 +83,11 @@ class SeparateCaches:
     def nbytes(self) -> int:
         """Bytes held."""
         return sum(array.nbytes for array in self.arrays())
+
+    @property
+    def shape(self) -> CacheShape:
+        """Nothing is shared."""
+        return NOTHING_HELD
 
     def open(self) -> int:
         """Adds an empty slot at the end and returns its place."""

@@ -15,9 +15,7 @@ from typing import TypeVar
 import mlx.core as mx
 
 from burstgate_decode.models.batch_cache import Cache
-
-# Entries that capacity grows by; as in mlx-lm, which rounds likewise.
-_BLOCK_TOKENS = 256
+from burstgate_decode.models.cache_shape import NOTHING_HELD, CacheShape, blocks, slots_for
 
 _Result = TypeVar("_Result")
 
@@ -40,6 +38,12 @@ class RaggedCache:
         """Bytes held."""
         return sum(array.nbytes for array in self.arrays())
 
+    @property
+    def shape(self) -> CacheShape:
+        """Slots and tokens that there is memory for."""
+        keys = self._layers[0].keys
+        return NOTHING_HELD if keys is None else CacheShape(slots=keys.shape[0], tokens=keys.shape[2])
+
     def open(self) -> int:
         """Adds an empty slot at the end and returns its place."""
         self._lengths.append(0)
@@ -56,7 +60,7 @@ class RaggedCache:
     def close_last(self) -> None:
         """Drops the last slot, and memory that the remaining ones are far from needing."""
         self._lengths.pop()
-        slots, capacity = len(self._lengths), _blocks(max(self._lengths, default=0))
+        slots, capacity = len(self._lengths), blocks(max(self._lengths, default=0))
         for layer in self._layers:
             layer.shrink(slots, capacity)
 
@@ -165,24 +169,15 @@ class _WindowLayer:
         return self._window.mask(count, window_size)
 
 
-def _blocks(tokens: int) -> int:
-    return -(-tokens // _BLOCK_TOKENS) * _BLOCK_TOKENS
-
-
-def _slots(rows: int) -> int:
-    """Rows that there is room for, so that joining ones seldom make it grow."""
-    return 1 << (rows - 1).bit_length()
-
-
 def _grown(held: mx.array | None, new: mx.array, slots: int, tokens: int) -> mx.array:
     _, heads, _, size = new.shape
     if held is None:
-        return mx.zeros((_slots(slots), heads, _blocks(tokens), size), new.dtype)
+        return mx.zeros((slots_for(slots), heads, blocks(tokens), size), new.dtype)
     more_slots, more_tokens = slots - held.shape[0], tokens - held.shape[2]
     if more_slots <= 0 and more_tokens <= 0:
         return held
-    added_slots = max(0, _slots(slots) - held.shape[0])
-    added_tokens = max(0, _blocks(tokens) - held.shape[2])
+    added_slots = max(0, slots_for(slots) - held.shape[0])
+    added_tokens = max(0, blocks(tokens) - held.shape[2])
     return mx.pad(held, [(0, added_slots), (0, 0), (0, added_tokens), (0, 0)])
 
 
@@ -190,7 +185,7 @@ def _shrunk(held: mx.array | None, slots: int, capacity: int) -> mx.array | None
     """Gives back what is not needed, once that is half or more of what is held."""
     if held is None or slots == 0 or capacity == 0:
         return None
-    keep_slots = _slots(slots) if 2 * _slots(slots) < held.shape[0] else held.shape[0]
+    keep_slots = slots_for(slots) if 2 * slots_for(slots) < held.shape[0] else held.shape[0]
     keep_tokens = capacity if 2 * capacity <= held.shape[2] else held.shape[2]
     if (keep_slots, keep_tokens) == (held.shape[0], held.shape[2]):
         return held
@@ -203,7 +198,7 @@ def _swapped(held: mx.array | None, one: int, other: int) -> mx.array | None:
     missing = max(one, other) + 1 - held.shape[0]
     if missing > 0:
         # A slot that nothing was written to yet.
-        held = mx.pad(held, [(0, _slots(held.shape[0] + missing) - held.shape[0]), (0, 0), (0, 0), (0, 0)])
+        held = mx.pad(held, [(0, slots_for(held.shape[0] + missing) - held.shape[0]), (0, 0), (0, 0), (0, 0)])
     places = mx.array([one, other])
     # Gathering copies the two rows, so that the rest can be written in place.
     rows = held[places[::-1]]

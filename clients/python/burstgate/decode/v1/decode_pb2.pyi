@@ -19,6 +19,13 @@ class SpeculationMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SPECULATION_MODE_ON: _ClassVar[SpeculationMode]
     SPECULATION_MODE_OFF: _ClassVar[SpeculationMode]
 
+class Priority(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PRIORITY_UNSPECIFIED: _ClassVar[Priority]
+    PRIORITY_LOW: _ClassVar[Priority]
+    PRIORITY_NORMAL: _ClassVar[Priority]
+    PRIORITY_HIGH: _ClassVar[Priority]
+
 class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     FINISH_REASON_UNSPECIFIED: _ClassVar[FinishReason]
@@ -30,6 +37,10 @@ SPECULATION_MODE_UNSPECIFIED: SpeculationMode
 SPECULATION_MODE_AUTO: SpeculationMode
 SPECULATION_MODE_ON: SpeculationMode
 SPECULATION_MODE_OFF: SpeculationMode
+PRIORITY_UNSPECIFIED: Priority
+PRIORITY_LOW: Priority
+PRIORITY_NORMAL: Priority
+PRIORITY_HIGH: Priority
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_EOS: FinishReason
 FINISH_REASON_STOP_TOKEN: FinishReason
@@ -108,7 +119,7 @@ class SpeculationOptions(_message.Message):
     def __init__(self, mode: _Optional[_Union[SpeculationMode, str]] = ..., max_draft_width: _Optional[int] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("model", "chat", "text", "tokens", "sampling", "stop", "speculation", "max_tokens", "logprobs", "n")
+    __slots__ = ("model", "chat", "text", "tokens", "sampling", "stop", "speculation", "max_tokens", "logprobs", "n", "priority")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CHAT_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -119,6 +130,7 @@ class GenerateRequest(_message.Message):
     MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     N_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     model: str
     chat: ChatPrompt
     text: str
@@ -129,7 +141,8 @@ class GenerateRequest(_message.Message):
     max_tokens: int
     logprobs: int
     n: int
-    def __init__(self, model: _Optional[str] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenPrompt, _Mapping]] = ..., sampling: _Optional[_Union[SamplingOptions, _Mapping]] = ..., stop: _Optional[_Union[StopOptions, _Mapping]] = ..., speculation: _Optional[_Union[SpeculationOptions, _Mapping]] = ..., max_tokens: _Optional[int] = ..., logprobs: _Optional[int] = ..., n: _Optional[int] = ...) -> None: ...
+    priority: Priority
+    def __init__(self, model: _Optional[str] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenPrompt, _Mapping]] = ..., sampling: _Optional[_Union[SamplingOptions, _Mapping]] = ..., stop: _Optional[_Union[StopOptions, _Mapping]] = ..., speculation: _Optional[_Union[SpeculationOptions, _Mapping]] = ..., max_tokens: _Optional[int] = ..., logprobs: _Optional[int] = ..., n: _Optional[int] = ..., priority: _Optional[_Union[Priority, str]] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("delta", "completion")
@@ -362,7 +375,7 @@ class GetServerInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetServerInfoResponse(_message.Message):
-    __slots__ = ("version", "started_at", "active_rows", "queued_rows", "max_active_rows", "max_queued_rows", "max_prompt_tokens", "default_max_tokens", "policy")
+    __slots__ = ("version", "started_at", "active_rows", "queued_rows", "max_active_rows", "max_queued_rows", "max_prompt_tokens", "default_max_tokens", "policy", "tenant_max_active_rows", "tenant_max_queued_rows", "cache_reserved_bytes", "cache_limit_bytes")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -372,6 +385,10 @@ class GetServerInfoResponse(_message.Message):
     MAX_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
+    TENANT_MAX_ACTIVE_ROWS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_MAX_QUEUED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    CACHE_RESERVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CACHE_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     version: str
     started_at: _timestamp_pb2.Timestamp
     active_rows: int
@@ -381,7 +398,11 @@ class GetServerInfoResponse(_message.Message):
     max_prompt_tokens: int
     default_max_tokens: int
     policy: PolicyLink
-    def __init__(self, version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., active_rows: _Optional[int] = ..., queued_rows: _Optional[int] = ..., max_active_rows: _Optional[int] = ..., max_queued_rows: _Optional[int] = ..., max_prompt_tokens: _Optional[int] = ..., default_max_tokens: _Optional[int] = ..., policy: _Optional[_Union[PolicyLink, _Mapping]] = ...) -> None: ...
+    tenant_max_active_rows: int
+    tenant_max_queued_rows: int
+    cache_reserved_bytes: int
+    cache_limit_bytes: int
+    def __init__(self, version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., active_rows: _Optional[int] = ..., queued_rows: _Optional[int] = ..., max_active_rows: _Optional[int] = ..., max_queued_rows: _Optional[int] = ..., max_prompt_tokens: _Optional[int] = ..., default_max_tokens: _Optional[int] = ..., policy: _Optional[_Union[PolicyLink, _Mapping]] = ..., tenant_max_active_rows: _Optional[int] = ..., tenant_max_queued_rows: _Optional[int] = ..., cache_reserved_bytes: _Optional[int] = ..., cache_limit_bytes: _Optional[int] = ...) -> None: ...
 
 class PolicyLink(_message.Message):
     __slots__ = ("address", "connected", "grants", "fallbacks", "dropped_steps")
