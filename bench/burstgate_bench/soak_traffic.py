@@ -20,6 +20,8 @@ _LONGEST_ANSWER = 96
 _LONGEST_PROMPT = 700
 _FIRST_ORDINARY_TOKEN = 500
 _AFTER_REFUSAL_S = 1.0
+_TENANTS = (None, "even", "odd")
+_PRIORITIES = ("low", "normal", "normal", "high")
 _MODES = ("auto", "auto", "on", "off")
 
 
@@ -110,6 +112,8 @@ def draw_call(random: Random) -> Call:
         "draft_width": random.randint(2, 8) if mode == "on" and random.random() < 0.5 else None,
         "max_tokens": random.randint(1, _LONGEST_ANSWER),
         "logprobs": random.randint(0, 3) if random.random() < 0.1 else None,
+        "tenant": random.choice(_TENANTS),
+        "priority": random.choice(_PRIORITIES),
         "n": 2 if random.random() < 0.1 else 1,
         "timeout_s": random.uniform(0.05, 4.0) if manner is Manner.IS_LATE else None,
     }
