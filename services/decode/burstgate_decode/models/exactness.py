@@ -50,10 +50,10 @@ class Exactness:
 
 def probe_exactness(target: Target, draft_width: int, rows: int) -> Exactness:
     """Compares verifies of 2 to `draft_width` rows, batches of up to `rows` rows, and prompts in chunks."""
-    longest = min(_LONGEST_WINDOW_TOKENS, target.context_length)
+    windows = [window for window in target.windows if _WALK_TOKENS <= window < target.context_length]
     # So that the walk has steps before, at and after the window's end.
-    windows = [window - _WALK_TOKENS // 2 for window in target.windows if _WALK_TOKENS <= window <= longest]
-    prompts = (*_PROMPT_TOKENS, *windows) if draft_width > 1 else ()
+    before = [window - _WALK_TOKENS // 2 for window in windows if window <= _LONGEST_WINDOW_TOKENS]
+    prompts = (*_PROMPT_TOKENS, *before) if draft_width > 1 else ()
     verify = [
         difference
         for draw, prompt_tokens in enumerate(prompts)
@@ -65,7 +65,7 @@ def probe_exactness(target: Target, draft_width: int, rows: int) -> Exactness:
     findings = [_finding(f"{len(verify)} verify rows", "one-row steps", worst_verify)] if verify else []
     findings += [_finding(f"{len(batch)} rows of batches", "the same rows alone", worst_batch)] if batch else []
     findings.append(_finding("prompts in chunks", "prompts at once", chunked))
-    unseen = [str(window) for window in target.windows if window > longest] if verify else []
+    unseen = [str(window) for window in windows if window > _LONGEST_WINDOW_TOKENS] if verify else []
     findings += [f"nothing is known beyond windows of {', '.join(unseen)} tokens"] if unseen else []
     worst = worst_verify + worst_batch
     return Exactness(
