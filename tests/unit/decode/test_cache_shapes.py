@@ -2,21 +2,32 @@
 
 import functools
 import itertools
+import json
 import random
+import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import pytest
+from mlx.utils import tree_flatten
 from mlx_lm.generate import generate_step
-from tests.unit.decode.conftest import WIDEST, BatchDriver, Driven, Pair
+from tests.unit.decode.conftest import WIDEST, BatchDriver, Driven, Pair, clock_ms
+from tests.unit.decode.driving import Answers, RandomGrants, nothing_is_left
 from tests.unit.models.shapes import SHAPES, VOCAB, WINDOW, make_model, make_target
 
 from burstgate_decode.drafters.base import GoesOn, Kept, Pick
+from burstgate_decode.drafters.loading import load_drafter
 from burstgate_decode.engine.batch import Batch
+from burstgate_decode.engine.engine import Engine, Pairing
+from burstgate_decode.engine.limits import EngineLimits
 from burstgate_decode.engine.request import AnswerRequest, SamplingParams
 from burstgate_decode.engine.stepper import GuardMargins
+from burstgate_decode.models.errors import ModelError
+from burstgate_decode.models.loading import load_target
 from burstgate_decode.models.target import Step, Target
 
 ANSWER_TOKENS = 28
@@ -231,8 +242,9 @@ def test_a_verify_that_raises_is_undone_for_every_row(
     assert [one.answer for one in driven] == expected
 
 
+@pytest.mark.parametrize("width", [1, 3])
 def test_plain_steps_that_raise_in_flight_are_undone_also_for_a_row_that_just_joined(
-    shaped: Rows, monkeypatch: pytest.MonkeyPatch
+    shaped: Rows, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = [ask(length, seed) for seed, length in enumerate((2 * WINDOW, WINDOW - 2, WINDOW + 3))]
     expected = [shaped.plain(request, chunk_tokens=9) for request in requests]
@@ -249,8 +261,27 @@ def test_plain_steps_that_raise_in_flight_are_undone_also_for_a_row_that_just_jo
     assert raised
     assert [len(one.answer) for one in driven] == [4, 4, 0]
     while shaped.batch.rows:
-        shaped.step(3)
+        shaped.step(width)
     assert [one.answer for one in driven] == expected
+
+
+def test_a_sequence_that_must_be_read_again_is_read_as_it_was(tiny_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = Rows("sliding", tiny_pair.target.tokenizer)
+    driven = rows.open(ask(WINDOW + 6), chunk_tokens=9)
+    for _ in range(4):
+        rows.step(1)
+    advance, read = Target.advance, list[int]()
+
+    def counted(target: Target, tokens: mx.array, cache: Any) -> mx.array | None:
+        read.append(tokens.shape[1])
+        return advance(target, tokens, cache)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Target, "advance", counted)
+        _failing(patched, lambda _tokens, raised: raised == 0)
+        rows.step(1)
+    assert len(driven.answer) == 5
+    assert read == [9, 9, 3, *[1] * 4]
 
 
 def test_a_round_whose_kept_tokens_cannot_be_run_again_is_undone(
@@ -275,3 +306,41 @@ def test_a_round_whose_kept_tokens_cannot_be_run_again_is_undone(
             rows.step(5)
     assert len(failed) == 3
     assert [one.answer for one in driven] == expected
+
+
+@pytest.mark.parametrize("shape", ["sliding", "lists"])
+def test_an_engine_whose_grants_are_random_answers_what_plain_steps_answer(shape: str, tiny_pair: Pair) -> None:
+    rows = Rows(shape, tiny_pair.target.tokenizer)
+    requests = [ask(length, seed) for seed, length in enumerate((*LENGTHS, 2, 2 * WINDOW))]
+    expected = [rows.plain(request, chunk_tokens=11) for request in requests]
+    limits = EngineLimits(max_active_rows=3, max_queued_rows=64, prefill_chunk_tokens=11)
+    drafter: Any = rows.scripted
+    engine = Engine(lambda: Pairing(rows.target, drafter, WIDEST, GuardMargins(), RandomGrants(4)), limits, clock_ms)
+    engine.start()
+    engine.wait_loaded()
+    try:
+        while not hasattr(engine, "_batch"):
+            time.sleep(0.01)
+        rows.scripted.batch = engine._batch
+        answers = Answers(engine, requests)
+        assert [answers.tokens(at) for at in range(len(requests))] == expected
+        nothing_is_left(engine)
+    finally:
+        engine.stop()
+
+
+def test_a_sliding_target_is_loaded_for_speculation(tiny_pair: Pair, tmp_path: Path) -> None:
+    model = make_model("sliding")
+    shutil.copytree(tiny_pair.target.path, tmp_path, ignore=lambda *_: ["model.safetensors"], dirs_exist_ok=True)
+    (tmp_path / "config.json").write_text(json.dumps(vars(model.args)))
+    mx.save_safetensors(str(tmp_path / "model.safetensors"), dict(tree_flatten(model.parameters())))
+    target = load_target(str(tmp_path))
+    assert (target.shares_forwards, target.irreversible_caches, target.windows) == (False, (), [WINDOW])
+
+
+def test_a_drafter_is_refused_where_caches_cannot_be_taken_back(tiny_pair: Pair, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mtp_head"}))
+    target = replace(tiny_pair.target, irreversible_caches=("SegmentCache", "TapeCache"))
+    with pytest.raises(ModelError, match=r"\(SegmentCache, TapeCache\)") as refused:
+        load_drafter(str(tmp_path), target)
+    assert refused.value.reason == "CACHE_NOT_REWINDABLE"
