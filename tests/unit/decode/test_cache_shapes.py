@@ -30,7 +30,7 @@ from burstgate_decode.models.errors import ModelError
 from burstgate_decode.models.loading import load_target
 from burstgate_decode.models.target import Step, Target
 
-ANSWER_TOKENS = 28
+ANSWER_TOKENS = 24
 LENGTHS = (WINDOW - 1, WINDOW, WINDOW + 1, 3 * WINDOW)
 CHUNKS = (7, 4 * WINDOW)
 
@@ -174,19 +174,25 @@ def test_rounds_that_trust_no_choice_answer_what_plain_steps_answer(shaped: Rows
     assert [one.answer for one in driven] == expected
 
 
+def _run_again(patched: pytest.MonkeyPatch) -> list[int]:
+    """Counts the tokens of every forward from now on whose logits nobody reads."""
+    advance, counts = Target.advance, list[int]()
+
+    def counted(target: Target, tokens: mx.array, cache: Any) -> mx.array | None:
+        counts.append(tokens.shape[1])
+        return advance(target, tokens, cache)
+
+    patched.setattr(Target, "advance", counted)
+    return counts
+
+
 def test_a_round_runs_again_what_it_kept_and_only_where_caches_demand_it(
     shaped: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = ask(2 * WINDOW)
     shaped.plain(request)
     driven = shaped.open(request)
-    advance, again = Target.advance, list[int]()
-
-    def counted(target: Target, tokens: mx.array, cache: Any) -> mx.array | None:
-        again.append(tokens.shape[1])
-        return advance(target, tokens, cache)
-
-    monkeypatch.setattr(Target, "advance", counted)
+    again = _run_again(monkeypatch)
     whole = 0
     while not driven.row.finished:
         before = len(driven.answer)
@@ -233,12 +239,13 @@ def test_a_verify_that_raises_is_undone_for_every_row(
 
     steps = 0
     with monkeypatch.context() as patched:
-        raised = _failing(patched, fails)
+        raised, again = _failing(patched, fails), _run_again(patched)
         while shaped.batch.rows:
             shaped.step(5 if steps % 2 else 1)
             steps += 1
             assert list(shaped.batch.cache.lengths) == [len(row.tokens) - 1 for row in shaped.batch.rows]
     assert raised
+    assert max(again, default=0) < 5, "a round that raised left its rows to be read from the start"
     assert [one.answer for one in driven] == expected
 
 
@@ -270,14 +277,8 @@ def test_a_sequence_that_must_be_read_again_is_read_as_it_was(tiny_pair: Pair, m
     driven = rows.open(ask(WINDOW + 6), chunk_tokens=9)
     for _ in range(4):
         rows.step(1)
-    advance, read = Target.advance, list[int]()
-
-    def counted(target: Target, tokens: mx.array, cache: Any) -> mx.array | None:
-        read.append(tokens.shape[1])
-        return advance(target, tokens, cache)
-
     with monkeypatch.context() as patched:
-        patched.setattr(Target, "advance", counted)
+        read = _run_again(patched)
         _failing(patched, lambda _tokens, raised: raised == 0)
         rows.step(1)
     assert len(driven.answer) == 5
