@@ -8,7 +8,18 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_map
-from mlx_lm.models import falcon_h1, gemma3_text, gemma3n, gpt_oss, lfm2, llama, llama4, mamba2, qwen3_next
+from mlx_lm.models import (
+    falcon_h1,
+    gemma3_text,
+    gemma3n,
+    gpt_oss,
+    lfm2,
+    llama,
+    llama4,
+    mamba2,
+    qwen3_next,
+    recurrent_gemma,
+)
 from mlx_lm.models.cache import QuantizedKVCache
 
 from burstgate_decode.models.sequence_cache import SequenceCache
@@ -81,6 +92,17 @@ def _recurrent() -> nn.Module:
     )  # fmt: skip
 
 
+def _recurrent_sliding() -> nn.Module:
+    return recurrent_gemma.Model(
+        recurrent_gemma.ModelArgs(
+            "recurrent_gemma", attention_bias=False, conv1d_width=4, hidden_size=32, intermediate_size=96,
+            logits_soft_cap=30.0, num_attention_heads=4, num_hidden_layers=3, num_key_value_heads=1, rms_norm_eps=1e-6,
+            rope_theta=1e4, attention_window_size=WINDOW, vocab_size=VOCAB,
+            block_types=["recurrent", "recurrent", "attention"],
+        )
+    )  # fmt: skip
+
+
 def _convolutions() -> nn.Module:
     return lfm2.Model(
         lfm2.ModelArgs(
@@ -123,6 +145,7 @@ SHAPES: Mapping[str, Callable[[], nn.Module]] = MappingProxyType(
         "chunked": _chunked,
         "quantized": _quantized,
         "recurrent": _recurrent,
+        "recurrent_sliding": _recurrent_sliding,
         "convolutions": _convolutions,
         "linear_attention": _linear_attention,
         "lists": _lists,

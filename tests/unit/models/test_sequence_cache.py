@@ -18,7 +18,7 @@ LENGTHS = (1, WINDOW - 1, WINDOW, WINDOW + 1, 3 * WINDOW)
 WIDEST = 8
 # Of the largest logit: rounding of float32 sums in another order, far below what a wrong entry does.
 SAME = 1e-4
-REPLAYING = {"recurrent", "convolutions", "linear_attention", "lists"}
+REPLAYING = {"recurrent", "recurrent_sliding", "convolutions", "linear_attention", "lists"}
 
 
 @functools.cache

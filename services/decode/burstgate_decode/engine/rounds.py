@@ -6,7 +6,8 @@ was kept. With a rule it may stop drafting earlier, or leave its last drafts unv
 counts the rows of the verify. Every row of a batch has a K of its own: one that may not draft, or fewer tokens
 than its neighbours, rides along, and what the forward computes behind its own K is cut off unread.
 A step is a transaction: whatever is raised inside it, the caches end equal to the committed tokens. A round marks them
-first; a plain step does not, since a live copy would make caches that write in place copy themselves at every step.
+first; a plain step does not, since a live copy would make caches that write in place copy themselves at every step,
+so that one that raises may leave rows to be read again.
 """
 
 from collections.abc import Sequence
