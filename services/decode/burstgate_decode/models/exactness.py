@@ -38,7 +38,7 @@ class Exactness:
     """What the probe found."""
 
     bit_equal: bool
-    """Whether a verify, alone or in a batch, gives the bits of one-row steps."""
+    """Whether a verify, alone or in a batch, gives the bits of one-row steps, and no window is left unseen."""
     positions: int
     max_logit_difference: float
     guard_margin: float
@@ -69,7 +69,7 @@ def probe_exactness(target: Target, draft_width: int, rows: int) -> Exactness:
     findings += [f"nothing is known beyond windows of {', '.join(unseen)} tokens"] if unseen else []
     worst = worst_verify + worst_batch
     return Exactness(
-        bit_equal=worst == 0.0,
+        bit_equal=worst == 0.0 and not unseen,
         positions=len(verify) + len(batch) + 1,
         max_logit_difference=worst,
         guard_margin=_GUARD_FACTOR * worst,
