@@ -163,9 +163,13 @@ class Closed(KVCache):  # type: ignore[misc]
         self.lock = threading.Lock()
 
 
-@pytest.mark.parametrize("cache", [KeptElsewhere, Closed])
-def test_a_cache_that_cannot_be_taken_back_is_found_out_and_named(
-    cache: type[KVCache], monkeypatch: pytest.MonkeyPatch
+class Copyable(KVCache):  # type: ignore[misc]
+    """A cache of a class nobody knows, which holds all it holds itself."""
+
+
+@pytest.mark.parametrize(("cache", "refused"), [(KeptElsewhere, True), (Closed, True), (Copyable, False)])
+def test_a_cache_of_an_unknown_class_is_tried_and_named_if_it_cannot_be_taken_back(
+    cache: type[KVCache], refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = model_of("convolutions")
     monkeypatch.setattr(
@@ -173,4 +177,4 @@ def test_a_cache_that_cannot_be_taken_back_is_found_out_and_named(
         "make_cache",
         lambda self: [cache() if layer.is_attention_layer else ArraysCache(1) for layer in self.layers],
     )
-    assert irreversible_caches(model, VOCAB) == (cache.__name__,)
+    assert irreversible_caches(model, VOCAB) == ((cache.__name__,) if refused else ())

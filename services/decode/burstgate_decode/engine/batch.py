@@ -125,6 +125,7 @@ class Batch:
             self.cache.mark(0)
 
     def _run_again(self, row: Row, tokens: Sequence[int], held: int) -> None:
+        """Runs a row's first `tokens` but for the `held` ones."""
         ends = [len(tokens)] if held else _ends_of_reading(row, len(tokens))
         for end in ends:
             self.cache.run(self.target.advance, mx.array([tokens[held:end]]), slot_of(row))

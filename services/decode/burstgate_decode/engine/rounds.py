@@ -107,6 +107,7 @@ def draft_verify_round(
     rows = batch.decoding
     with batch.undone_on_error():
         for row in rows:
+            # Runs what a step that raised left the row without.
             batch.cut(row)
         batch.cache.mark(len(rows))
         watch = DraftWatch(partial(pick_rows, rows), rule)
@@ -212,6 +213,7 @@ def _issue(batch: Batch, flight: Flight | None, guard_margin: float) -> Flight:
     sources = [aloft.get(id(row)) for row in rows]
     for row, source in zip(rows, sources, strict=True):
         if source is None:
+            # Runs what a step that raised left the row without.
             batch.cut(row)
     if flight is None:
         newest = _newest(rows)

@@ -156,11 +156,17 @@ def takes_ragged_cache(model: nn.Module, vocab_size: int) -> bool:
 
 
 def irreversible_caches(model: nn.Module, vocab_size: int) -> tuple[str, ...]:
-    """Finds by trial the classes of an mlx-lm model's caches that cannot be taken back; none if all can.
+    """The classes of an mlx-lm model's caches that cannot be taken back; none if all can.
 
-    A few tokens are read, then wrong ones, and the cache is cut to some of the former: what it computes next must be
-    what it computes had it never seen the latter, up to rounding. Where it is not, the classes nobody knew are named.
+    Only classes that `SequenceCache` does not know are tried, all at once: a few tokens are read, then wrong ones, and
+    the cache is cut to some of the former. What it computes next must be, up to rounding, what it computes had it
+    never seen the latter. Known classes are spared that, since rounding may send a token to other experts.
     """
+    unknown = tuple(
+        sorted({type(layer).__name__ for layer in layers_of(make_prompt_cache(model)) if not is_known(layer)})
+    )
+    if not unknown:
+        return ()
     tokens, cuts, ahead = mx.array([[(7 * place + 1) % vocab_size for place in range(10)]]), (5, 7), 9
 
     def forward(inputs: mx.array, cache: Cache) -> mx.array:
@@ -179,14 +185,10 @@ def irreversible_caches(model: nn.Module, vocab_size: int) -> tuple[str, ...]:
                 back.run(forward, tokens[:, held:length])
             following = tokens[:, length : length + 1]
             if not _agree(back.run(forward, following), straight.run(forward, following)):
-                break
-        else:
-            return ()
+                return unknown
     except (TypeError, ValueError, AttributeError, IndexError, RuntimeError):
-        pass
-    layers = layers_of(make_prompt_cache(model))
-    suspects = [layer for layer in layers if not is_known(layer)] or layers
-    return tuple(sorted({type(layer).__name__ for layer in suspects}))
+        return unknown
+    return ()
 
 
 def _agree(found: mx.array, expected: mx.array) -> bool:
