@@ -17,9 +17,9 @@ from burstgate_bench.answers import Answer
 from burstgate_bench.divergence import Doubt
 from burstgate_decode.engine.request import Clock
 from burstgate_decode.models.arrays import as_float
-from burstgate_decode.models.batch_cache import cache_arrays
 from burstgate_decode.models.blas import BlasReport
 from burstgate_decode.models.row_padding import make_rows_exact
+from burstgate_decode.models.sequence_cache import cache_arrays
 from burstgate_decode.models.table_rope import original_ropes
 from burstgate_decode.models.target import Target, linear_shapes
 

@@ -24,7 +24,7 @@ def bytes_held(driver: BatchDriver) -> int:
     batch: Any = driver.batch
     if driver.target.shares_forwards:
         return batch.cache.nbytes + (batch.drafts._cache.nbytes if batch.drafts is not None else 0)
-    layers = [layer for cache in batch.cache._caches for layer in cache if layer.keys is not None]
+    layers = [layer for one in batch.cache._sequences for layer in one._cache if layer.keys is not None]
     return sum(layer.keys.nbytes + layer.values.nbytes for layer in layers)
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import pytest
@@ -20,7 +21,7 @@ def bench(pair: Pair) -> CalibrationBench:
 
 @pytest.fixture
 def recurrent_target() -> Target:
-    """A few random layers whose caches cannot drop what they took in."""
+    """A few random layers that keep a state, of which nothing can be dropped."""
     args = mamba.ModelArgs(
         model_type="mamba",
         vocab_size=100,
@@ -72,14 +73,34 @@ def test_without_a_drafter_nothing_is_drafted(pair: Pair) -> None:
     assert CalibrationBench(pair.target, None, clock_ms).run(Cell(1, 8, 64)).draft_ms == 0.0
 
 
-def test_a_target_that_cannot_be_rewound_is_prefilled_and_measured_for_plain_steps(recurrent_target: Target) -> None:
+def test_a_recurrent_target_is_prefilled_and_taken_back_to_its_depth(recurrent_target: Target) -> None:
     bench = CalibrationBench(recurrent_target, None, clock_ms)
     assert not bench.fillable
     runs = BudgetedRuns(bench.run, clock_ms)
-    runs.complete(make_plan(1, 8, 2048, fillable=bench.fillable))
-    (cell,) = runs.table()
-    assert (cell.width, cell.draft_width, cell.draft_ms) == (1, 1, 0.0)
-    assert cell.verify_ms > 0.0
+    runs.complete(make_plan(4, 8, 2048, fillable=bench.fillable))
+    assert {(cell.width, cell.draft_width) for cell in runs.table()} >= {(1, 1), (1, 4)}
+    assert list(bench._rows[1, 64]._cache.lengths) == [64]
+
+
+def test_a_round_over_caches_that_cannot_drop_entries_is_measured_with_what_it_runs_again(
+    recurrent_target: Target, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advance, again = Target.advance, list[int]()
+
+    def counted(target: Target, tokens: mx.array, cache: Any) -> mx.array | None:
+        again.append(tokens.shape[1])
+        return advance(target, tokens, cache)
+
+    for target, expected in [(recurrent_target, [3]), (replace(pair.target, shares_forwards=False), [])]:
+        bench = CalibrationBench(target, None, clock_ms)
+        bench.run(Cell(1, 1, 64))
+        with monkeypatch.context() as patched:
+            patched.setattr(Target, "advance", counted)
+            bench.run(Cell(1, 1, 64))
+            assert again == []
+            bench.run(Cell(1, 4, 64))
+        assert again == expected
+        again.clear()
 
 
 def test_a_measurement_of_the_real_pair_is_a_usable_table(bench: CalibrationBench, pair: Pair) -> None:

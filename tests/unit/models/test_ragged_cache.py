@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from mlx_lm.models import llama
-from mlx_lm.models.cache import KVCache, make_prompt_cache
+from mlx_lm.models.cache import KVCache, make_prompt_cache, trim_prompt_cache
 
-from burstgate_decode.models.batch_cache import SeparateCaches, rewind
+from burstgate_decode.models.batch_cache import SeparateCaches
 from burstgate_decode.models.ragged_cache import RaggedCache
 from burstgate_decode.models.target import takes_ragged_cache
 
@@ -105,8 +105,8 @@ class Rows(RuleBasedStateMachine):
             cache = self.alone[first + row]
             assert_same(together[row : row + 1], MODEL(mx.array([tokens[row]]), cache=cache))
             kept = cache[0].offset - data.draw(st.integers(0, width - 1))
-            rewind(cache, kept)
-            self.batch.cut(first + row, kept)
+            trim_prompt_cache(cache, cache[0].offset - kept)
+            assert self.batch.cut(first + row, kept) == kept
 
     @invariant()
     def lengths_are_the_rows_own(self) -> None:

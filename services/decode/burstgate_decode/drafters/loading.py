@@ -28,10 +28,10 @@ def load_drafter(reference: str, target: Target) -> Drafter:
             "DRAFTER_KIND_UNKNOWN",
             f"drafter {path} is of kind {kind!r}; served kinds are {', '.join(_KINDS)}",
         )
-    if not target.rewindable:
+    if target.irreversible_caches:
         raise ModelError(
             "CACHE_NOT_REWINDABLE",
-            f"target {target.name} keeps caches that cannot drop rejected drafts"
-            " (sliding-window or recurrent layers); serve it with the drafter none",
+            f"target {target.name} keeps caches that cannot be taken back to the tokens before rejected drafts"
+            f" ({', '.join(target.irreversible_caches)}); serve it with the drafter none",
         )
     return load(path, target)

@@ -2,7 +2,8 @@
 
 Decoding rows take the first slots, so that one forward can run them all; rows whose prompt is still being read
 follow. Between steps this always holds: a decoding row's slot covers every token but the newest one or, while
-the next plain step is in flight, every token. Decides nothing about what a step runs.
+the next plain step is in flight, every token. Only a plain step that raised may leave a slot with fewer, where a
+cache cannot drop its newest entries; `cut` runs the missing tokens again. Decides nothing about what a step runs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -83,9 +84,16 @@ class Batch:
         if self.flight is not None and all(other.slot is None for other in self.flight.rows):
             self.flight = None
 
-    def cut(self, row: Row, kept: int = 0) -> None:
-        """Drops what a forward wrote for a row behind its committed tokens, but for `kept` new entries."""
-        self.cache.cut(slot_of(row), len(row.tokens) - 1 + kept)
+    def cut(self, row: Row, kept: Sequence[int] = ()) -> None:
+        """Leaves a row's slot with all but the newest of its committed tokens and the `kept` ones behind them.
+
+        Entries behind those are dropped. Where the cache dropped more than that, the tokens are run again: those
+        since its mark in one forward, as they were verified, and a whole sequence as it was read and decoded.
+        """
+        length = len(row.tokens) - 1 + len(kept)
+        held = self.cache.cut(slot_of(row), length)
+        if held < length:
+            self._run_again(row, [*row.tokens, *kept][:length], held)
 
     def observe(self, rows: Sequence[Row], hidden: mx.array | None, tokens: mx.array, counts: Sequence[int]) -> None:
         """Tells the drafter that the first `counts[i]` positions of `hidden [B, L, D]` were followed by `tokens`."""
@@ -101,14 +109,28 @@ class Batch:
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """Whatever is raised inside, every decoding row's slot ends equal to its committed tokens."""
+        """Whatever is raised inside, every decoding row's slot ends equal to its committed tokens.
+
+        Only a slot that was not marked, and cannot drop its newest entries, ends empty: its tokens are run again by
+        the row's next `cut`, and not here, where what one row raises would end all.
+        """
         try:
             yield
         except BaseException:
             self.flight = None
             for row in self.decoding:
-                self.cut(row)
+                self.cache.cut(slot_of(row), len(row.tokens) - 1)
             raise
+        finally:
+            self.cache.mark(0)
+
+    def _run_again(self, row: Row, tokens: Sequence[int], held: int) -> None:
+        """Runs a row's first `tokens` but for the `held` ones."""
+        ends = [len(tokens)] if held else _ends_of_reading(row, len(tokens))
+        for end in ends:
+            self.cache.run(self.target.advance, mx.array([tokens[held:end]]), slot_of(row))
+            mx.async_eval(self.cache.arrays())
+            held = end
 
     def _swap(self, one: int, other: int) -> None:
         if one == other:
@@ -119,6 +141,12 @@ class Batch:
         rows = self._rows
         rows[one], rows[other] = rows[other], rows[one]
         rows[one].slot, rows[other].slot = one, other
+
+
+def _ends_of_reading(row: Row, length: int) -> list[int]:
+    """Where the forwards ended that took in a row's first `length` tokens: chunks of the prompt, then single steps."""
+    prompt = min(len(row.request.prompt) - 1, length)
+    return [*range(row.chunk_tokens, prompt, row.chunk_tokens), *range(max(1, prompt), length + 1)]
 
 
 def slot_of(row: Row) -> int:

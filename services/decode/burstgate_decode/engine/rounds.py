@@ -5,7 +5,9 @@ prefix of drafts that equals the target's own choices plus one target token, and
 was kept. With a rule it may stop drafting earlier, or leave its last drafts unverified, for all rows at once. K
 counts the rows of the verify. Every row of a batch has a K of its own: one that may not draft, or fewer tokens
 than its neighbours, rides along, and what the forward computes behind its own K is cut off unread.
-A step is a transaction: whatever is raised inside it, the caches end equal to the committed tokens.
+A step is a transaction: whatever is raised inside it, the caches end equal to the committed tokens. A round marks them
+first; a plain step does not, since a live copy would make caches that write in place copy themselves at every step,
+so that one that raises may leave rows to be read again.
 """
 
 from collections.abc import Sequence
@@ -59,6 +61,7 @@ def prefill_chunk(batch: Batch, row: Row, chunk_tokens: int) -> None:
     start = row.prefilled
     end = start + min(chunk_tokens, row.prefill_left)
     prompt = row.request.prompt
+    row.chunk_tokens = chunk_tokens
     (hidden,) = batch.cache.run(batch.target.advance, mx.array([prompt[start:end]]), slot_of(row))
     batch.observe([row], hidden, mx.array([prompt[start + 1 : end + 1]]), [end - start])
     mx.eval(batch.cache.arrays(), hidden if hidden is not None else [])
@@ -103,6 +106,10 @@ def draft_verify_round(
     start_ms = clock()
     rows = batch.decoding
     with batch.undone_on_error():
+        for row in rows:
+            # Runs what a step that raised left the row without.
+            batch.cut(row)
+        batch.cache.mark(len(rows))
         watch = DraftWatch(partial(pick_rows, rows), rule)
         made = batch.drafts.draft(len(rows), max(widths) - 1, watch.pick, watch.goes_on)
         drafts = made[:, : watch.worth_verifying(made.shape[1])]
@@ -126,7 +133,7 @@ def draft_verify_round(
             matched = _matching_prefix(drafted[at][:own], chosen[at][:width])
             accepted = min(matched, width - 1)
             kept = accepted + 1 if margins is None else _trusted(margins[at], guard_margin, accepted + 1)
-            batch.cut(row, kept)
+            batch.cut(row, chosen[at][:kept])
             flags = [place < accepted for place in range(kept)]
             results.append(
                 RowResult(
@@ -159,7 +166,7 @@ class _Decision:
 def _decide_alone(batch: Batch, row: Row, kept: Sequence[int]) -> _Decision:
     """Chooses a row's token behind its committed ones and `kept` by a forward of one row and one token."""
     tokens = [*row.tokens, *kept]
-    batch.cut(row, len(kept))
+    batch.cut(row, kept)
     step = batch.target.forward_rows(mx.array([tokens[-1:]]), batch.cache, slot_of(row))
     history = mx.array(tokens) if row.chooser.reads_history else None
     choice = row.chooser.choose(step.logits[0], len(tokens), history, margins=False)
@@ -204,6 +211,10 @@ def _issue(batch: Batch, flight: Flight | None, guard_margin: float) -> Flight:
     rows = batch.decoding
     aloft = {} if flight is None else {id(row): at for at, row in enumerate(flight.rows)}
     sources = [aloft.get(id(row)) for row in rows]
+    for row, source in zip(rows, sources, strict=True):
+        if source is None:
+            # Runs what a step that raised left the row without.
+            batch.cut(row)
     if flight is None:
         newest = _newest(rows)
     elif sources == list(range(len(flight.rows))):

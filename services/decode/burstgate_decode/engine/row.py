@@ -82,6 +82,8 @@ class Row:
         self._admitted_ms = self._clock()
         self.drafts = drafts
         self.prefilled = 0
+        self.chunk_tokens = 1
+        """Prompt tokens of each forward that read it, but the last."""
         self.chooser = Chooser(self.request.sampling, target.vocab_size)
         self.text = AnswerText(target.tokenizer, self.request.stop_strings)
         self._eos = frozenset() if self.request.ignore_eos else target.eos_token_ids

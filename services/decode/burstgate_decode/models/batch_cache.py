@@ -2,19 +2,18 @@
 
 A batch cache has slots, one a row, each with a length of its own. Rows open a slot at the end, change places and
 leave from the end, so that the rows of one forward are always neighbours. A forward runs on a stretch of slots
-and appends to each of them; rejected entries are cut off again, each row by its own number.
+and appends to each of them; rejected entries are cut off again, each row by its own number. A step that may have to
+be undone marks its slots first, because some caches can only be cut back to a mark.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeVar
 
 import mlx.core as mx
-from mlx_lm.models.cache import trim_prompt_cache
 
 from burstgate_decode.models.cache_shape import NOTHING_HELD, CacheShape
+from burstgate_decode.models.sequence_cache import Cache, Mark, SequenceCache
 
-# What mlx-lm's models take: one cache object a layer.
-Cache: TypeAlias = list[Any]
 _Result = TypeVar("_Result")
 
 
@@ -48,8 +47,16 @@ class BatchCache(Protocol):
         """Drops the last slot."""
         ...
 
-    def cut(self, slot: int, length: int) -> None:
-        """Drops a slot's newest entries until it holds `length` tokens at most."""
+    def mark(self, rows: int) -> None:
+        """Lets `cut` take the first `rows` slots back to what they hold now, in place of earlier marks."""
+        ...
+
+    def cut(self, slot: int, length: int) -> int:
+        """Drops a slot's newest entries until it holds `length` tokens at most, and returns how many it holds.
+
+        Fewer than `length` where its layers cannot drop just those: then what it held at its mark, or nothing, and
+        the rest must be run again.
+        """
         ...
 
     def run(self, forward: Callable[[mx.array, Cache], _Result], tokens: mx.array, first: int) -> list[_Result]:
@@ -71,13 +78,13 @@ class SeparateCaches:
     def __init__(self, make_cache: Callable[[], Cache]) -> None:
         """`make_cache` makes an empty cache of one sequence."""
         self._make_cache = make_cache
-        self._caches: list[Cache] = []
-        self._lengths: list[int] = []
+        self._sequences: list[SequenceCache] = []
+        self._marks: dict[SequenceCache, Mark] = {}
 
     @property
     def lengths(self) -> Sequence[int]:
         """Tokens that each slot holds."""
-        return self._lengths
+        return [sequence.length for sequence in self._sequences]
 
     @property
     def nbytes(self) -> int:
@@ -91,60 +98,31 @@ class SeparateCaches:
 
     def open(self) -> int:
         """Adds an empty slot at the end and returns its place."""
-        self._caches.append(self._make_cache())
-        self._lengths.append(0)
-        return len(self._caches) - 1
+        self._sequences.append(SequenceCache(self._make_cache))
+        return len(self._sequences) - 1
 
     def swap(self, one: int, other: int) -> None:
         """Lets two slots change places."""
-        caches, lengths = self._caches, self._lengths
-        caches[one], caches[other] = caches[other], caches[one]
-        lengths[one], lengths[other] = lengths[other], lengths[one]
+        sequences = self._sequences
+        sequences[one], sequences[other] = sequences[other], sequences[one]
 
     def close_last(self) -> None:
         """Drops the last slot."""
-        self._caches.pop()
-        self._lengths.pop()
+        self._marks.pop(self._sequences.pop(), None)
 
-    def cut(self, slot: int, length: int) -> None:
-        """Drops a slot's newest entries until it holds `length` tokens at most."""
-        rewind(self._caches[slot], length)
-        self._lengths[slot] = min(self._lengths[slot], length)
+    def mark(self, rows: int) -> None:
+        """Lets `cut` take the first `rows` slots back to what they hold now, in place of earlier marks."""
+        self._marks = {sequence: sequence.mark() for sequence in self._sequences[:rows]}
+
+    def cut(self, slot: int, length: int) -> int:
+        """Drops a slot's newest entries; see `BatchCache.cut`."""
+        sequence = self._sequences[slot]
+        return sequence.cut(length, self._marks.get(sequence))
 
     def run(self, forward: Callable[[mx.array, Cache], _Result], tokens: mx.array, first: int) -> list[_Result]:
         """Runs each row by itself; see `BatchCache.run`."""
-        results = []
-        for row in range(tokens.shape[0]):
-            results.append(forward(tokens[row : row + 1], self._caches[first + row]))
-            self._lengths[first + row] += tokens.shape[1]
-        return results
+        return [self._sequences[first + row].run(forward, tokens[row : row + 1]) for row in range(tokens.shape[0])]
 
     def arrays(self) -> list[mx.array]:
         """The arrays kept alive, for evaluation."""
-        return [array for cache in self._caches for array in cache_arrays(cache)]
-
-
-def cache_arrays(cache: Cache) -> list[mx.array]:
-    """The arrays that one sequence's cache keeps alive, for evaluation."""
-    arrays: list[mx.array] = []
-    for layer in cache:
-        arrays.extend(part for part in _leaves(layer.state) if isinstance(part, mx.array))
-    return arrays
-
-
-def cache_length(cache: Cache) -> int:
-    """Tokens that one sequence's cache holds."""
-    return int(cache[0].offset)
-
-
-def rewind(cache: Cache, length: int) -> None:
-    """Drops the newest entries of one sequence's cache until it holds `length` tokens."""
-    surplus = cache_length(cache) - length
-    if surplus > 0 and trim_prompt_cache(cache, surplus) != surplus:
-        raise RuntimeError(f"the cache dropped fewer than {surplus} tokens")
-
-
-def _leaves(state: object) -> Sequence[object]:
-    if isinstance(state, list | tuple):
-        return [leaf for part in state for leaf in _leaves(part)]
-    return [state]
+        return [array for sequence in self._sequences for array in sequence.arrays()]

@@ -6,16 +6,14 @@ too late.
 """
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from burstgate_decode.drafters.base import Drafter
-from burstgate_decode.models.batch_cache import Cache
 from burstgate_decode.models.cache_shape import CacheCost
+from burstgate_decode.models.sequence_cache import layers_of
 from burstgate_decode.models.target import Target
 
 # Of the memory that is free. The rest is for activations, and for the copy that is made when a cache grows.
@@ -30,7 +28,7 @@ def cache_cost(target: Target, drafter: Drafter | None) -> CacheCost:
     target.advance(mx.array([[0]]), cache)
     token_bytes = drafter.cache_token_bytes if drafter is not None else 0
     row_bytes = 0
-    for layer in _layers(cache):
+    for layer in layers_of(cache):
         if hasattr(layer, "keys"):
             # Room for some tokens, on the third axis; quantised ones have several arrays of each.
             parts = [part for _, part in tree_flatten([layer.keys, layer.values])]
@@ -52,11 +50,6 @@ def free_memory_bytes() -> int:
     # What Metal recommends to stay within; elsewhere MLX's own limit, which follows from the device's memory.
     limit = int(mx.device_info().get("max_recommended_working_set_size", mx.get_memory_limit()))
     return max(0, limit - mx.get_active_memory())
-
-
-def _layers(cache: Cache) -> Iterator[Any]:
-    for layer in cache:
-        yield from getattr(layer, "caches", (layer,))
 
 
 def _free_host_bytes() -> int:

@@ -10,8 +10,9 @@ import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
 from burstgate_decode.drafters.base import DraftBatch, Drafter, Kept
-from burstgate_decode.models.batch_cache import BatchCache, Cache
+from burstgate_decode.models.batch_cache import BatchCache
 from burstgate_decode.models.calibration_plan import Cell, Timing
+from burstgate_decode.models.sequence_cache import Cache
 from burstgate_decode.models.target import Target
 
 
@@ -74,12 +75,21 @@ class _Rows:
         return True
 
     def verify(self, draft_width: int) -> None:
-        """Runs so many tokens of each row and reads the target's choices."""
+        """Runs so many tokens of each row, reads the target's choices and takes the rows back."""
+        self._cache.mark(self._width)
         logits = self._target.forward_rows(self._tokens(draft_width), self._cache, 0).logits
         mx.eval(mx.argmax(logits, axis=-1))
-        if self._target.rewindable:  # otherwise there is no drafter, and a few plain steps deeper cost the same
-            for slot in range(self._width):
-                self._cache.cut(slot, self._depth_tokens)
+        self._take_back()
+        if self._target.replays and draft_width > 1:
+            # Most rounds do not keep all drafts, and then run those that they keep again.
+            self._cache.run(self._target.advance, self._tokens(draft_width - 1), 0)
+            mx.eval(self._cache.arrays())
+            self._take_back()
+        self._cache.mark(0)
+
+    def _take_back(self) -> None:
+        for slot in range(self._width):
+            self._cache.cut(slot, self._depth_tokens)
 
     def _follow(self, drafter: Drafter) -> DraftBatch:
         drafting = drafter.open_batch()

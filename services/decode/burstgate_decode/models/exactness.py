@@ -1,7 +1,8 @@
 """Finds out at start whether a row's logits depend on what shares its forward.
 
 Three comparisons, each bit for bit: a verify of several rows with one-row steps, a row in a batch of other
-lengths with the same row alone, and a prompt read in chunks with the prompt read at once. Equal bits mean that
+lengths with the same row alone, and a prompt read in chunks with the prompt read at once. Verifies follow others that
+were kept whole and others that were not, and also run past every window that layers have. Equal bits mean that
 neither speculation nor batching can change the text. Where they differ, the largest difference bounds how close
 two scores must be for a choice to be in doubt.
 """
@@ -12,12 +13,16 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from burstgate_decode.models.arrays import as_float
-from burstgate_decode.models.batch_cache import BatchCache, Cache, cache_arrays, rewind
+from burstgate_decode.models.batch_cache import BatchCache
+from burstgate_decode.models.sequence_cache import SequenceCache
 from burstgate_decode.models.target import Target
 
 # Prompts of different lengths, each followed by a walk of single steps: short, and past a few cache blocks.
 _PROMPT_TOKENS = (5, 48)
 _WALK_TOKENS = 8
+# Reading a longer prompt than this would take too much of a start.
+_LONGEST_WINDOW_TOKENS = 4096
+_PREFILL_TOKENS = 512
 # Lengths of the rows of a batch, in an order in which every batch holds a short row beside a long one.
 _BATCH_TOKENS = (5, 96, 17, 48, 9, 33, 2, 64)
 # A batch of four takes other kernels than one of eight on some backends.
@@ -33,7 +38,7 @@ class Exactness:
     """What the probe found."""
 
     bit_equal: bool
-    """Whether a verify, alone or in a batch, gives the bits of one-row steps."""
+    """Whether a verify, alone or in a batch, gives the bits of one-row steps, and no window is left unseen."""
     positions: int
     max_logit_difference: float
     guard_margin: float
@@ -45,11 +50,14 @@ class Exactness:
 
 def probe_exactness(target: Target, draft_width: int, rows: int) -> Exactness:
     """Compares verifies of 2 to `draft_width` rows, batches of up to `rows` rows, and prompts in chunks."""
+    windows = [window for window in target.windows if _WALK_TOKENS <= window < target.context_length]
+    # So that the walk has steps before, at and after the window's end.
+    before = [window - _WALK_TOKENS // 2 for window in windows if window <= _LONGEST_WINDOW_TOKENS]
+    prompts = (*_PROMPT_TOKENS, *before) if draft_width > 1 else ()
     verify = [
         difference
-        for draw, prompt_tokens in enumerate(_PROMPT_TOKENS)
+        for draw, prompt_tokens in enumerate(prompts)
         for difference in _verify_differences(target, draft_width, draw, prompt_tokens)
-        if draft_width > 1
     ]
     batch = list(_batch_differences(target, draft_width, rows)) if rows > 1 and target.shares_forwards else []
     chunked = _chunk_difference(target)
@@ -57,9 +65,11 @@ def probe_exactness(target: Target, draft_width: int, rows: int) -> Exactness:
     findings = [_finding(f"{len(verify)} verify rows", "one-row steps", worst_verify)] if verify else []
     findings += [_finding(f"{len(batch)} rows of batches", "the same rows alone", worst_batch)] if batch else []
     findings.append(_finding("prompts in chunks", "prompts at once", chunked))
+    unseen = [str(window) for window in windows if window > _LONGEST_WINDOW_TOKENS] if verify else []
+    findings += [f"nothing is known beyond windows of {', '.join(unseen)} tokens"] if unseen else []
     worst = worst_verify + worst_batch
     return Exactness(
-        bit_equal=worst == 0.0,
+        bit_equal=worst == 0.0 and not unseen,
         positions=len(verify) + len(batch) + 1,
         max_logit_difference=worst,
         guard_margin=_GUARD_FACTOR * worst,
@@ -117,8 +127,7 @@ def _next_logits(
     logits = target.forward_rows(mx.array(tokens), cache, first).logits
     mx.eval(logits, cache.arrays())
     for row in range(len(tokens)):
-        if target.rewindable:
-            cache.cut(first + row, lengths[first + row])
+        cache.cut(first + row, lengths[first + row])
     return logits
 
 
@@ -126,25 +135,36 @@ def _tokens(target: Target, draw: int, count: int) -> list[int]:
     return [(7919 * (place + 1) + 104_729 * draw) % target.vocab_size for place in range(count)]
 
 
-def _verify_differences(target: Target, draft_width: int, draw: int, prompt_tokens: int) -> list[float]:
+def _verify_differences(target: Target, draft_width: int, draw: int, prompt_tokens: int) -> Iterator[float]:
+    """Differences between rows of verifies and one-row steps, over walks of verifies of each width.
+
+    As in a round, each verify starts from a mark, and every second one drops its last row again.
+    """
     tokens = _tokens(target, draw, prompt_tokens + _WALK_TOKENS)
-    cache = target.make_cache()
-    target.advance(mx.array([tokens[:prompt_tokens]]), cache)
-    walk = tokens[prompt_tokens:]
-    singles = [_logits(target, cache, [token])[0] for token in walk]
-    rewind(cache, prompt_tokens)
-    found: list[float] = []
+    sequence = SequenceCache(target.make_cache)
+    for start in range(0, prompt_tokens, _PREFILL_TOKENS):
+        sequence.run(target.advance, mx.array([tokens[start : min(start + _PREFILL_TOKENS, prompt_tokens)]]))
+        mx.eval(sequence.arrays())
+    prompt = sequence.mark()
+    singles = [_logits(target, sequence, [token])[0] for token in tokens[prompt_tokens:]]
     for width in range(2, draft_width + 1):
-        for start in range(0, len(walk) - width + 1, width):
-            rows = _logits(target, cache, walk[start : start + width])
-            found.extend(_difference(rows[row], singles[start + row]) for row in range(width))
-        rewind(cache, prompt_tokens)
-    return found
+        sequence.cut(prompt_tokens, prompt)
+        dropped = 0
+        while sequence.length + width <= len(tokens):
+            start, mark = sequence.length, sequence.mark()
+            rows = _logits(target, sequence, tokens[start : start + width])
+            for place, row in enumerate(rows):
+                yield _difference(row, singles[start - prompt_tokens + place])
+            kept = start + width - dropped
+            held = sequence.cut(kept, mark)
+            if held < kept:
+                sequence.run(target.advance, mx.array([tokens[held:kept]]))
+            dropped = 1 - dropped
 
 
-def _logits(target: Target, cache: Cache, tokens: list[int]) -> list[mx.array]:
-    logits = target.forward(mx.array([tokens]), cache).logits[0]
-    mx.eval(logits, cache_arrays(cache))
+def _logits(target: Target, sequence: SequenceCache, tokens: list[int]) -> list[mx.array]:
+    logits = sequence.run(target.forward, mx.array([tokens])).logits[0]
+    mx.eval(logits, sequence.arrays())
     return [logits[row] for row in range(len(tokens))]
 
 

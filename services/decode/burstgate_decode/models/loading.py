@@ -17,7 +17,7 @@ from mlx_lm.utils import load as load_with_mlx_lm
 from burstgate_decode.models.errors import ModelError
 from burstgate_decode.models.fingerprint import fingerprint
 from burstgate_decode.models.table_rope import use_table_ropes
-from burstgate_decode.models.target import Target, split_model, takes_ragged_cache
+from burstgate_decode.models.target import Target, irreversible_caches, split_model, takes_ragged_cache
 
 # What a model folder is read for; the same as mlx-lm fetches.
 _HUB_PATTERNS = ["*.json", "model*.safetensors", "*.py", "tokenizer.model", "*.tiktoken", "*.txt", "*.jinja"]
@@ -36,6 +36,7 @@ def load_target(reference: str) -> Target:
     vocab_size = int(text_config.get("vocab_size") or len(tokenizer))
     if mx.default_device() == mx.Device(mx.cpu):
         use_table_ropes(model, vocab_size)
+    shares_forwards = takes_ragged_cache(model, vocab_size)
     return Target(
         model=model,
         tokenizer=tokenizer,
@@ -49,7 +50,8 @@ def load_target(reference: str) -> Target:
         eos_token_ids=frozenset(int(token) for token in tokenizer.eos_token_ids),
         has_chat_template=bool(tokenizer.has_chat_template),
         split=split_model(model, vocab_size),
-        shares_forwards=takes_ragged_cache(model, vocab_size),
+        shares_forwards=shares_forwards,
+        irreversible_caches=() if shares_forwards else irreversible_caches(model, vocab_size),
     )
 
 

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 import mlx.core as mx
 
-from burstgate_decode.models.batch_cache import Cache
 from burstgate_decode.models.cache_shape import NOTHING_HELD, CacheShape, blocks, slots_for
+from burstgate_decode.models.sequence_cache import Cache
 
 _Result = TypeVar("_Result")
 
@@ -64,9 +64,13 @@ class RaggedCache:
         for layer in self._layers:
             layer.shrink(slots, capacity)
 
-    def cut(self, slot: int, length: int) -> None:
-        """Drops a slot's newest entries until it holds `length` tokens at most."""
+    def mark(self, rows: int) -> None:
+        """Does nothing: every slot can be cut to any length."""
+
+    def cut(self, slot: int, length: int) -> int:
+        """Drops a slot's newest entries until it holds `length` tokens at most, and returns how many it holds."""
         self._lengths[slot] = min(self._lengths[slot], length)
+        return self._lengths[slot]
 
     def run(self, forward: Callable[[mx.array, Cache], _Result], tokens: mx.array, first: int) -> list[_Result]:
         """Runs all rows in one forward; see `BatchCache.run`."""

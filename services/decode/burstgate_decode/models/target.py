@@ -14,10 +14,11 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx_lm.models.cache import KVCache, can_trim_prompt_cache, make_prompt_cache
+from mlx_lm.models.cache import KVCache, make_prompt_cache
 
-from burstgate_decode.models.batch_cache import BatchCache, Cache, SeparateCaches
+from burstgate_decode.models.batch_cache import BatchCache, SeparateCaches
 from burstgate_decode.models.ragged_cache import RaggedCache
+from burstgate_decode.models.sequence_cache import Cache, SequenceCache, is_known, layers_of, replays, window_of
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class Target:
     split: Split | None = field(repr=False)
     shares_forwards: bool = True
     """Whether rows of different lengths may share a forward; otherwise each runs its own."""
+    irreversible_caches: tuple[str, ...] = ()
+    """Classes of caches that cannot be taken back to fewer tokens; with one of them nothing speculates."""
 
     def make_cache(self) -> Cache:
         """An empty cache for one sequence."""
@@ -91,9 +94,15 @@ class Target:
         return hidden
 
     @property
-    def rewindable(self) -> bool:
-        """Whether every layer's cache can drop its newest entries."""
-        return bool(can_trim_prompt_cache(self.make_cache()))
+    def replays(self) -> bool:
+        """Whether a verify that was not kept whole costs another forward, of the tokens that were."""
+        return any(replays(layer) for layer in layers_of(self.make_cache()))
+
+    @property
+    def windows(self) -> list[int]:
+        """After how many tokens layers forget the oldest: each number once, ascending."""
+        found = {window_of(layer) for layer in layers_of(self.make_cache())}
+        return sorted(window for window in found if window is not None)
 
 
 def linear_shapes(model: nn.Module) -> list[tuple[int, int]]:
@@ -143,10 +152,49 @@ def takes_ragged_cache(model: nn.Module, vocab_size: int) -> bool:
         (together,) = batch.run(lambda inputs, cache: model(inputs, cache=cache), last, 0)
     except (TypeError, ValueError, AttributeError, IndexError):
         return False
-    expected = mx.concatenate(alone, axis=0)
-    # Far above the rounding of sums in another order, far below what a wrong position or mask does.
+    return _agree(together, mx.concatenate(alone, axis=0))
+
+
+def irreversible_caches(model: nn.Module, vocab_size: int) -> tuple[str, ...]:
+    """The classes of an mlx-lm model's caches that cannot be taken back; none if all can.
+
+    Only classes that `SequenceCache` does not know are tried, all at once: a few tokens are read, then wrong ones, and
+    the cache is cut to some of the former. What it computes next must be, up to rounding, what it computes had it
+    never seen the latter. Known classes are spared that, since rounding may send a token to other experts.
+    """
+    unknown = tuple(
+        sorted({type(layer).__name__ for layer in layers_of(make_prompt_cache(model)) if not is_known(layer)})
+    )
+    if not unknown:
+        return ()
+    tokens, cuts, ahead = mx.array([[(7 * place + 1) % vocab_size for place in range(10)]]), (5, 7), 9
+
+    def forward(inputs: mx.array, cache: Cache) -> mx.array:
+        logits: mx.array = model(inputs, cache=cache)
+        return logits
+
+    try:
+        for length in cuts:
+            straight, back = (SequenceCache(partial(make_prompt_cache, model)) for _ in range(2))
+            straight.run(forward, tokens[:, :length])
+            back.run(forward, tokens[:, : cuts[0]])
+            mark = back.mark()
+            back.run(forward, mx.concatenate([tokens[:, cuts[0] : length], tokens[:, : ahead - length]], axis=1))
+            held = back.cut(length, mark)
+            if held < length:
+                back.run(forward, tokens[:, held:length])
+            following = tokens[:, length : length + 1]
+            if not _agree(back.run(forward, following), straight.run(forward, following)):
+                return unknown
+    except (TypeError, ValueError, AttributeError, IndexError, RuntimeError):
+        return unknown
+    return ()
+
+
+def _agree(found: mx.array, expected: mx.array) -> bool:
+    # Far above the rounding of sums in another order, far below what a wrong position, mask or state does.
     tolerance = float(mx.finfo(expected.dtype).eps) ** 0.5
-    difference = mx.max(mx.abs(together.astype(mx.float32) - expected.astype(mx.float32)))
+    difference = mx.max(mx.abs(found.astype(mx.float32) - expected.astype(mx.float32)))
     return bool((difference <= tolerance * mx.max(mx.abs(expected)).astype(mx.float32)).item())
 
 
