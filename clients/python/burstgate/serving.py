@@ -115,3 +115,7 @@ class ServerInfo:
     max_prompt_tokens: int
     default_max_tokens: int
     policy: PolicyLink
+    prefix_cache_bytes: int
+    """Kept for prompts that begin as earlier ones did."""
+    max_prefix_cache_bytes: int
+    """0 when nothing is kept."""

@@ -38,9 +38,9 @@ def shifted(forward: Any, when: Callable[[mx.array], bool], by: float) -> Any:
 def test_batches_that_differ_are_bounded_and_verifies_with_them(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = probe_exactness(target, 4, 8)
+    expected = probe_exactness(target, 4, 8, 64)
     monkeypatch.setattr(Target, "forward", shifted(Target.forward, lambda tokens: tokens.shape[0] > 1, 0.25))
-    found = probe_exactness(target, 4, 8)
+    found = probe_exactness(target, 4, 8, 64)
     assert found.batch_margin == pytest.approx(1.0, abs=1e-3)
     assert found.guard_margin == pytest.approx(1.0 + expected.guard_margin, abs=1e-3)
     assert not found.bit_equal
@@ -48,9 +48,9 @@ def test_batches_that_differ_are_bounded_and_verifies_with_them(
 
 
 def test_verifies_that_differ_leave_plain_batches_trusted(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = probe_exactness(target, 4, 8)
+    expected = probe_exactness(target, 4, 8, 64)
     monkeypatch.setattr(Target, "forward", shifted(Target.forward, lambda tokens: tokens.shape == (1, 3), 0.5))
-    found = probe_exactness(target, 4, 8)
+    found = probe_exactness(target, 4, 8, 64)
     assert found.batch_margin == expected.batch_margin
     assert found.guard_margin == pytest.approx(2.0, abs=1e-3)
 
@@ -64,9 +64,9 @@ def test_a_prompt_in_chunks_is_compared_with_the_prompt_at_once(
         return original(self, tokens if tokens.shape[1] != 41 else (tokens + 1) % VOCAB, cache)
 
     monkeypatch.setattr(Target, "advance", advance)
-    assert "prompts in chunks differ from prompts at once by up to" in probe_exactness(target, 1, 1).explanation
+    assert "prompts in chunks differ from prompts at once by up to" in probe_exactness(target, 1, 1, 64).explanation
 
 
 def test_one_row_and_no_drafter_leave_nothing_in_doubt(target: Target) -> None:
-    found = probe_exactness(target, 1, 1)
+    found = probe_exactness(target, 1, 1, 64)
     assert (found.bit_equal, found.guard_margin, found.batch_margin) == (True, 0.0, 0.0)

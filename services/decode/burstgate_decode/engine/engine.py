@@ -19,6 +19,8 @@ from burstgate_decode.engine.batch import Batch
 from burstgate_decode.engine.bursts import BurstRunner, situation_of
 from burstgate_decode.engine.grants import GrantSource
 from burstgate_decode.engine.limits import EngineLimits
+from burstgate_decode.engine.prefix_cache import PrefixCache
+from burstgate_decode.engine.prefix_store import PrefixStore
 from burstgate_decode.engine.request import AnswerRequest, Clock, Failure, Sink, SpeculationChoice
 from burstgate_decode.engine.rounds import prefill_chunk
 from burstgate_decode.engine.row import Row, StepLabel, Ticket
@@ -53,6 +55,8 @@ class Pairing:
     """The same as a sentence."""
     stopping: Stopping | None = None
     """Ends rounds early; None runs them at their full width."""
+    any_cut: bool = False
+    """Whether a token's keys and values are the same bits however the tokens are cut into forwards."""
 
 
 class EngineDiedError(Exception):
@@ -76,6 +80,7 @@ class Engine:
         # Rows whose prompts are still being read, the next to run first.
         self._prefilling: deque[Row] = deque()
         self._passes = 0
+        self._prefix_store = PrefixStore(limits.prefix_cache_bytes)
         self._loaded = threading.Event()
         self._load_error: BaseException | None = None
         self._death: BaseException | None = None
@@ -122,6 +127,10 @@ class Engine:
         with self._lock:
             return self._active_count, len(self._waiting)
 
+    def prefix_cache_bytes(self) -> int:
+        """Bytes held for prompts that begin as earlier ones did."""
+        return self._prefix_store.nbytes
+
     def stop(self) -> None:
         """Abandons whatever still runs, ends the thread and waits for it."""
         with self._lock:
@@ -141,6 +150,12 @@ class Engine:
                 self._loaded.set()
             pairing = self._pairing
             self._batch = Batch(pairing.target, pairing.drafter)
+            self._prefixes = PrefixCache(
+                self._batch,
+                self._prefix_store,
+                any_cut=pairing.any_cut,
+                chunk_tokens=self._limits.prefill_chunk_tokens,
+            )
             self._stepper = Stepper(
                 self._batch, pairing.margins, pairing.draft_width, self._fail, self._clock, pairing.stopping
             )
@@ -189,9 +204,12 @@ class Engine:
         self._passes += 1
         if self._passes % _PASSES_PER_CLEARING == 0:
             mx.clear_cache()
-        disturbed = self._prefill_next()
+        read = self._prefill_next()
         if self._batch.decoding:
-            self._step(disturbed)
+            self._step(disturbed=read is not None)
+        if read is not None:
+            # After the step, so that a first token never waits for it.
+            self._keep(read)
         self._drop_ended()
         if not any(self._is_auto(row) for row in self._active):
             self._bursts.idle()
@@ -199,6 +217,7 @@ class Engine:
     def _drop_ended(self) -> None:
         for row in self._active:
             if not row.alive and row.slot is not None:
+                self._keep(row)
                 self._batch.leave(row)
         self._active = [row for row in self._active if row.alive]
         self._prefilling = deque(row for row in self._prefilling if row.alive)
@@ -207,22 +226,27 @@ class Engine:
         if not self._active:
             mx.clear_cache()
 
-    def _prefill_next(self) -> bool:
-        """Runs a chunk of the prompt whose turn it is. Whether there was one.
+    def _keep(self, row: Row) -> None:
+        if row.slot is not None and not row.failed:
+            self._prefixes.keep(row)
+
+    def _prefill_next(self) -> Row | None:
+        """Runs a chunk of the prompt whose turn it is, and returns its row.
 
         Prompts take turns, a chunk each, so that a long one neither waits for every short one nor holds them up.
         Since a step of the decoding rows follows every chunk, a running answer never waits for more than one.
         """
         if not self._prefilling:
-            return False
+            return None
         row = self._prefilling.popleft()
         self._guarded(row, self._prefill)
         if row.alive and row.prefill_left > 0:
             self._prefilling.append(row)
-        return True
+        return row
 
     def _prefill(self, row: Row) -> None:
         start_ms = self._clock()
+        self._prefixes.restore(row)
         prefill_chunk(self._batch, row, self._limits.prefill_chunk_tokens)
         row.prefill_ms += self._clock() - start_ms
         if row.prefill_left == 0:

@@ -13,3 +13,5 @@ class EngineLimits:
     """Answers that may wait; one more is refused."""
     prefill_chunk_tokens: int = 128
     """Prompt tokens run between two steps of the decoding rows, so a long prompt delays a stream by one chunk."""
+    prefix_cache_bytes: int = 256 << 20
+    """What is kept of rows for later ones whose prompts begin alike; 0 keeps nothing."""
