@@ -16,7 +16,7 @@ from burstgate_decode.engine.rounds import prefill_chunk
 from burstgate_decode.engine.stepper import GuardMargins
 
 Ask = Callable[..., AnswerRequest]
-Start = Callable[[int], Engine]
+Start = Callable[..., Engine]
 
 LONG = "Tell me about rivers, in the order in which water meets them on its way down. " * 6
 MIB = 1 << 20
@@ -24,9 +24,9 @@ MIB = 1 << 20
 
 @pytest.fixture
 def start(pair: Pair, request: pytest.FixtureRequest) -> Start:
-    def start(prefix_cache_bytes: int) -> Engine:
+    def start(prefix_cache_bytes: int, any_cut: bool = True) -> Engine:
         limits = EngineLimits(8, 64, prefill_chunk_tokens=32, prefix_cache_bytes=prefix_cache_bytes)
-        pairing = Pairing(pair.target, pair.drafter, WIDEST, GuardMargins(), RandomGrants(4), any_cut=True)
+        pairing = Pairing(pair.target, pair.drafter, WIDEST, GuardMargins(), RandomGrants(4), any_cut=any_cut)
         running = Engine(lambda: pairing, limits, clock_ms)
         running.start()
         request.addfinalizer(running.stop)
@@ -62,10 +62,11 @@ def test_rows_of_every_mode_answer_the_same_from_a_prefix(start: Start, rows: Ba
     assert found[0] == found[1] == [rows.run(request, lambda _step: 1).answer for request in requests]
 
 
+@pytest.mark.parametrize("any_cut", [True, False])
 def test_answers_that_begin_together_read_their_prompt_once(
-    start: Start, ask: Ask, monkeypatch: pytest.MonkeyPatch
+    start: Start, ask: Ask, any_cut: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = start(64 * MIB)
+    engine = start(64 * MIB, any_cut)
     read: list[int] = []
 
     def chunk(batch: Any, row: Any, chunk_tokens: int) -> None:
@@ -78,8 +79,8 @@ def test_answers_that_begin_together_read_their_prompt_once(
     answers = Answers(engine, [replace(request, index=index) for index in range(4)])
     assert len({tuple(answers.tokens(at)) for at in range(4)}) == 1
     prompt = len(request.prompt)
-    # Each reads its own last block.
-    assert sum(read) < prompt + 4 * 32
+    # Each reads what is left behind the last block.
+    assert sum(read) <= prompt + 4 * 32
     assert sum(read) + sum(cached(answers, at) for at in range(4)) == 4 * (prompt - 1)
 
 

@@ -170,8 +170,7 @@ class _MtpBatch:
     def take(self, slot: int, start: int, stop: int) -> KvSpan | None:
         missing = stop - self._cache.lengths[slot]
         if missing > 0:
-            if missing >= self._waiting[slot].total:
-                # The newest position stays behind: `draft` needs its output.
+            if missing > self._waiting[slot].total:
                 return None
             self._fold(slot, [missing])
         return self._cache.take(slot, start, stop)

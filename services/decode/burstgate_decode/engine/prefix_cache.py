@@ -58,7 +58,7 @@ class PrefixCache:
         slots = self._slots_of(row)
         if slots is None:
             return
-        keys = block_keys(row.tokens[: self._computed(row)], self._block_tokens)
+        keys = block_keys(row.tokens[: self._reach(row)], self._block_tokens)
         try:
             blocks = self._store.add(
                 keys, row.drafts, lambda known: list(self._copied(*slots, slot_of(row), known, len(keys)))
@@ -84,11 +84,14 @@ class PrefixCache:
             for cut in range(0, count * size, size):
                 yield Block(entries.part(cut, cut + size), None if drafted is None else drafted.part(cut, cut + size))
 
-    def _computed(self, row: Row) -> int:
-        """How many of the row's first tokens have entries in its slot that others may use."""
-        if row.prefill_left > 0 or not self._any_cut:
-            return row.prefilled
-        return len(row.tokens) - 1
+    def _reach(self, row: Row) -> int:
+        """How many of a row's first tokens others may use, the one behind the last block included.
+
+        A row that takes steps keeps its newest position to itself, since its drafter goes on from that.
+        """
+        if row.prefill_left > 0:
+            return row.prefilled + 1
+        return len(row.tokens) - 1 if self._any_cut else row.prefilled
 
     def _slots_of(self, row: Row) -> tuple[CopiesSlots, CopiesSlots | None] | None:
         """Where a row's entries are copied from and to, with the drafter's for a row that drafts."""

@@ -60,7 +60,10 @@ class CopiesSlots(Protocol):
     """What a cache by slot may offer besides: its slots' entries can be copied out at any token and written back."""
 
     def take(self, slot: int, start: int, stop: int) -> KvSpan | None:
-        """Copies a slot's tokens `start` to `stop`, lazily; None when it does not hold them."""
+        """Copies a slot's tokens `start` to `stop`, lazily; None when it does not hold them.
+
+        A drafter whose newest position is among them must observe another one before it drafts for the slot.
+        """
         ...
 
     def put(self, slot: int, span: KvSpan) -> None:
