@@ -103,7 +103,9 @@ def load_models(settings: DecodeSettings, blas: BlasReport) -> LoadedModels:
     because, reason = ("" if drafter is not None else "the server has no drafter"), Reason.NO_DRAFTER
     width = min(settings.draft_width, drafter.max_draft_width) if drafter is not None else 1
     exactness = _secure_exactness(target, drafter, blas, width, settings)
-    _log.info("exactness_probed", bit_equal=exactness.bit_equal, finding=exactness.explanation)
+    _log.info(
+        "exactness_probed", bit_equal=exactness.bit_equal, any_cut=exactness.any_cut, finding=exactness.explanation
+    )
     if settings.exactness == "strict" and exactness.batch_margin > 0.0:
         target = replace(target, shares_forwards=False)
         _log.warning("batching_declined", why=exactness.explanation)

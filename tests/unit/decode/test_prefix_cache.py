@@ -126,6 +126,19 @@ def test_the_drafter_goes_on_as_if_it_had_read_the_prompt(rows: BatchDriver, sha
     assert sum(accepted[0]) > 8, "too little was accepted to show anything"
 
 
+@pytest.mark.parametrize("tokens", [33, 34])
+def test_storing_leaves_a_row_the_position_that_its_drafter_goes_on_from(
+    rows: BatchDriver, sharing: BatchDriver, ask: Ask, tokens: int
+) -> None:
+    request = replace(ask(LONG), prompt=ask(LONG).prompt[:tokens], speculation=SpeculationChoice.ON)
+    found = []
+    for one in (rows, sharing, sharing):
+        driven = one.open(request)
+        found.append([(step.accepted, step.tokens) for step in (one.step(5).rows[0] for _ in range(2))])
+        one.leave(driven)
+    assert found[0] == found[1] == found[2]
+
+
 def test_a_cancelled_row_leaves_its_prefix(rows: BatchDriver, sharing: BatchDriver, ask: Ask) -> None:
     request = ask(LONG, max_tokens=36, ignore_eos=True)
     gone = sharing.open(request)
