@@ -134,7 +134,9 @@ def test_storing_leaves_a_row_the_position_that_its_drafter_goes_on_from(
     found = []
     for one in (rows, sharing, sharing):
         driven = one.open(request)
-        found.append([(step.accepted, step.tokens) for step in (one.step(5).rows[0] for _ in range(2))])
+        found.append(
+            [(step.draft_width, step.accepted, step.tokens) for step in (one.step(5).rows[0] for _ in range(2))]
+        )
         one.leave(driven)
     assert found[0] == found[1] == found[2]
 
