@@ -1,5 +1,6 @@
 """Prefixes through the engine: rows of every mode share them, n answers read their prompt once, memory is bounded."""
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,9 +12,10 @@ from tests.unit.decode.driving import Answers, RandomGrants, nothing_is_left
 from burstgate_decode.engine import engine as engine_module
 from burstgate_decode.engine.engine import Engine, Pairing
 from burstgate_decode.engine.limits import EngineLimits
-from burstgate_decode.engine.request import AnswerRequest, Completion, SamplingParams, SpeculationChoice
+from burstgate_decode.engine.request import AnswerRequest, Completion, Delta, Event, SamplingParams, SpeculationChoice
 from burstgate_decode.engine.rounds import prefill_chunk
 from burstgate_decode.engine.stepper import GuardMargins
+from burstgate_policy.core.types import Grant, Mode, Reason
 
 Ask = Callable[..., AnswerRequest]
 Start = Callable[..., Engine]
@@ -82,6 +84,39 @@ def test_answers_that_begin_together_read_their_prompt_once(
     # Each reads what is left behind the last block.
     assert sum(read) <= prompt + 4 * 32
     assert sum(read) + sum(cached(answers, at) for at in range(4)) == 4 * (prompt - 1)
+
+
+class PlainGrants(RandomGrants):
+    """Plain decoding for good."""
+
+    def _grant(self) -> Grant:
+        return Grant(Mode.PLAIN, 1, 100, Reason.GATE_PLAIN, "always")
+
+
+def excluded_steps(pair: Pair, room: int) -> set[int]:
+    """Which steps of two answers, one of them half as long, are marked as telling nothing of their cost."""
+    grants, ended = PlainGrants(1), threading.Semaphore(0)
+    limits = EngineLimits(8, 64, prefill_chunk_tokens=32, prefix_cache_bytes=room)
+    pairing = Pairing(pair.target, pair.drafter, WIDEST, GuardMargins(), grants, any_cut=True)
+    engine = Engine(lambda: pairing, limits, clock_ms)
+    engine.start()
+    engine.wait_loaded()
+
+    def sink(event: Event) -> None:
+        if not isinstance(event, Delta):
+            ended.release()
+
+    engine.submit([(AnswerRequest("test", 0, (3, 1, 4), tokens, ignore_eos=True), sink) for tokens in (60, 30)])
+    assert all(ended.acquire(timeout=60) for _ in range(2))
+    engine.stop()
+    return {at for at, record in enumerate(grants.records) if record.excluded}
+
+
+def test_a_step_that_a_copy_held_up_tells_nothing_of_its_cost(tiny_pair: Pair) -> None:
+    without, with_copies = excluded_steps(tiny_pair, room=0), excluded_steps(tiny_pair, room=MIB)
+    # The short answer leaves, with a block, while the long one's next step is in flight.
+    assert without < with_copies
+    assert len(with_copies - without) == 1
 
 
 @pytest.mark.parametrize("room", [MIB, 0])

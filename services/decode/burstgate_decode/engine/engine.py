@@ -81,6 +81,8 @@ class Engine:
         self._prefilling: deque[Row] = deque()
         self._passes = 0
         self._prefix_store = PrefixStore(limits.prefix_cache_bytes)
+        # Whether a prefix was copied since the last step, which waits for the step in flight.
+        self._copied = False
         self._loaded = threading.Event()
         self._load_error: BaseException | None = None
         self._death: BaseException | None = None
@@ -206,7 +208,8 @@ class Engine:
             mx.clear_cache()
         read = self._prefill_next()
         if self._batch.decoding:
-            self._step(disturbed=read is not None)
+            self._step(disturbed=read is not None or self._copied)
+        self._copied = False
         if read is not None:
             # After the step, so that a first token never waits for it.
             self._keep(read)
@@ -228,7 +231,7 @@ class Engine:
 
     def _keep(self, row: Row) -> None:
         if row.slot is not None and not row.failed:
-            self._prefixes.keep(row)
+            self._copied |= self._prefixes.keep(row)
 
     def _prefill_next(self) -> Row | None:
         """Runs a chunk of the prompt whose turn it is, and returns its row.
@@ -253,7 +256,7 @@ class Engine:
             self._batch.start_decoding(row)
 
     def _step(self, disturbed: bool) -> None:
-        """One step of all decoding rows. `disturbed`: a step in flight was held up by a prompt's chunk."""
+        """One step of all decoding rows. `disturbed`: a step in flight was held up by a prompt's chunk or a copy."""
         rows = self._batch.decoding
         auto = [row for row in rows if self._is_auto(row)]
         if not auto:

@@ -53,11 +53,14 @@ class PrefixCache:
         row.cached_prompt_tokens += tokens - row.prefilled
         row.prefilled = tokens
 
-    def keep(self, row: Row) -> None:
-        """Stores what a row that holds a slot has computed so far. What goes wrong costs only what is stored."""
+    def keep(self, row: Row) -> bool:
+        """Stores what a row that holds a slot has computed so far; returns whether there was anything new.
+
+        What goes wrong costs only what is stored.
+        """
         slots = self._slots_of(row)
         if slots is None:
-            return
+            return False
         keys = block_keys(row.tokens[: self._reach(row)], self._block_tokens)
         try:
             blocks = self._store.add(
@@ -65,9 +68,11 @@ class PrefixCache:
             )
             # At once, so that the copies do not keep the batch's arrays alive, which would have to be copied whole.
             mx.eval([array for block in blocks for array in _arrays(block)])
+            return bool(blocks)
         except Exception:  # noqa: BLE001  (an answer never depends on what others may reuse of it)
             _log.exception("prefix_not_stored", request_id=row.request.request_id)
             self._store.clear()
+            return True
 
     def _copied(
         self, target: CopiesSlots, drafter: CopiesSlots | None, slot: int, first: int, stop: int
