@@ -14,7 +14,9 @@ import mlx.core as mx
 
 @dataclass(frozen=True)
 class KvSpan:
-    """Keys and values of neighbouring tokens: arrays `[layers, heads, tokens, size]`, one for each run of layers."""
+    """Keys and values of neighbouring tokens: one array `[layers, heads, tokens, size]` of each where all layers have
+    one shape, otherwise one a layer.
+    """
 
     keys: tuple[mx.array, ...]
     values: tuple[mx.array, ...]
