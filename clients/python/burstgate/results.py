@@ -104,6 +104,8 @@ class Usage:
 
     prompt_tokens: int
     completion_tokens: int
+    cached_prompt_tokens: int
+    """Of the prompt's tokens, those that were not run, because an earlier prompt or answer began with them."""
 
 
 @dataclass(frozen=True, slots=True)

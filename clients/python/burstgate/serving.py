@@ -115,6 +115,10 @@ class ServerInfo:
     max_prompt_tokens: int
     default_max_tokens: int
     policy: PolicyLink
+    prefix_cache_bytes: int
+    """Kept for prompts that begin as earlier ones did."""
+    max_prefix_cache_bytes: int
+    """0 when nothing is kept."""
     tenant_max_active_rows: int
     """Answers of one tenant generated at once; 0 means no limit of its own."""
     tenant_max_queued_rows: int

@@ -69,6 +69,8 @@ class DecodeSettings(ServiceSettings):
     """max_tokens of a request that names none."""
     prefill_chunk_tokens: int = pydantic.Field(default=128, ge=16, le=65536)
     """Prompt tokens run between two steps of the running answers."""
+    prefix_cache_mb: int = pydantic.Field(default=256, ge=0, le=1_000_000)
+    """MiB kept of prompts and answers for prompts that begin alike, least recently used dropped first; 0 keeps none."""
     policy_deadline_ms: float = pydantic.Field(default=5.0, gt=0, le=1000, allow_inf_nan=False)
     """How long a grant is waited for."""
     stalled_client_s: float = pydantic.Field(default=60.0, gt=0, le=86400, allow_inf_nan=False)
@@ -84,4 +86,5 @@ class DecodeSettings(ServiceSettings):
             tenant_max_active_rows=self.tenant_max_active_rows,
             tenant_max_queued_rows=self.tenant_max_queued_rows,
             cache_bytes=None if self.cache_memory_mb is None else self.cache_memory_mb * 1024 * 1024,
+            prefix_cache_bytes=self.prefix_cache_mb << 20,
         )

@@ -11,6 +11,15 @@ _TOKENS = prometheus_client.Counter("burstgate_decode_tokens", "Answer tokens em
 _PROMPT_TOKENS = prometheus_client.Counter("burstgate_decode_prompt_tokens", "Prompt tokens of finished answers.")
 _ANSWERS = prometheus_client.Counter("burstgate_decode_answers", "Finished answers.", ["finish_reason"])
 _STEPS = prometheus_client.Counter("burstgate_decode_steps", "Steps of finished answers.", ["kind"])
+_PREFIX_HITS = prometheus_client.Counter(
+    "burstgate_decode_prefix_cache_hits", "Finished answers that skipped tokens of their prompt."
+)
+_PREFIX_TOKENS = prometheus_client.Counter(
+    "burstgate_decode_prefix_cache_tokens", "Prompt tokens that finished answers skipped."
+)
+PREFIX_BYTES = prometheus_client.Gauge(
+    "burstgate_decode_prefix_cache_bytes", "Bytes kept for prompts that begin as earlier ones did."
+)
 _STOPPED = prometheus_client.Counter(
     "burstgate_decode_stopped_rounds",
     "Rounds of finished answers that stopped before the widest verify they could have run.",
@@ -71,6 +80,8 @@ def observe_answer(answer: Completion) -> None:
     stats, timings = answer.speculation, answer.timings
     _TOKENS.inc(answer.completion_tokens)
     _PROMPT_TOKENS.inc(answer.prompt_tokens)
+    _PREFIX_HITS.inc(answer.cached_prompt_tokens > 0)
+    _PREFIX_TOKENS.inc(answer.cached_prompt_tokens)
     _ANSWERS.labels(answer.finish_reason.name.lower()).inc()
     _STEPS.labels("plain").inc(stats.plain_steps)
     _STEPS.labels("round").inc(stats.rounds)

@@ -11,7 +11,7 @@ import structlog
 from burstgate.decode.v1 import decode_pb2, decode_pb2_grpc
 from burstgate_decode.config import DecodeSettings
 from burstgate_decode.engine.engine import Engine, Pairing
-from burstgate_decode.metrics import watch_cache
+from burstgate_decode.metrics import PREFIX_BYTES, watch_cache
 from burstgate_decode.models.blas import BlasReport
 from burstgate_decode.servicer import DecodeServicer, ServerFacts
 from burstgate_decode.startup import Loaded, clock_ms, load_everything
@@ -37,6 +37,7 @@ async def serve(settings: DecodeSettings, blas: BlasReport) -> bool:
 
     engine = Engine(load, settings.engine_limits, clock_ms)
     watch_cache(engine.cache_bytes)
+    PREFIX_BYTES.set_function(engine.prefix_cache_bytes)
     servicer = DecodeServicer(settings, ServerFacts(version, time.time()), engine)
 
     def register(server: grpc.aio.Server) -> None:

@@ -151,6 +151,8 @@ class DecodeServicer(decode_pb2_grpc.DecodeServiceServicer):
             max_queued_rows=settings.max_queued_rows,
             max_prompt_tokens=self.serving.target.context_length - 1 if self.serving else 0,
             default_max_tokens=settings.default_max_tokens,
+            prefix_cache_bytes=self._engine.prefix_cache_bytes(),
+            max_prefix_cache_bytes=settings.engine_limits.prefix_cache_bytes,
             policy=wire.policy_link(settings.policy_address, self.serving.link() if self.serving else None),
             tenant_max_active_rows=settings.tenant_max_active_rows,
             tenant_max_queued_rows=settings.tenant_max_queued_rows,

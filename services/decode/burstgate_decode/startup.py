@@ -87,7 +87,9 @@ def load_everything(settings: DecodeSettings, blas: BlasReport) -> Loaded:
     if settings.exactness == "guarded":
         margins = GuardMargins(verify=models.exactness.guard_margin, batch=models.exactness.batch_margin)
     stopping = Stopping(costs, width) if settings.draft_stopping and drafter is not None else None
-    pairing = Pairing(target, drafter, width, margins, grants, models.reason, models.because, stopping)
+    pairing = Pairing(
+        target, drafter, width, margins, grants, models.reason, models.because, stopping, models.exactness.any_cut
+    )
     return Loaded(pairing, serving, close)
 
 
@@ -100,8 +102,10 @@ def load_models(settings: DecodeSettings, blas: BlasReport) -> LoadedModels:
     drafter = load_drafter(drafter_ref, target) if drafter_ref is not None else None
     because, reason = ("" if drafter is not None else "the server has no drafter"), Reason.NO_DRAFTER
     width = min(settings.draft_width, drafter.max_draft_width) if drafter is not None else 1
-    exactness = _secure_exactness(target, drafter, blas, width, settings.max_active_rows)
-    _log.info("exactness_probed", bit_equal=exactness.bit_equal, finding=exactness.explanation)
+    exactness = _secure_exactness(target, drafter, blas, width, settings)
+    _log.info(
+        "exactness_probed", bit_equal=exactness.bit_equal, any_cut=exactness.any_cut, finding=exactness.explanation
+    )
     if settings.exactness == "strict" and exactness.batch_margin > 0.0:
         target = replace(target, shares_forwards=False)
         _log.warning("batching_declined", why=exactness.explanation)
@@ -157,7 +161,7 @@ def _references(settings: DecodeSettings) -> tuple[str, str | None]:
 
 
 def _secure_exactness(
-    target: Target, drafter: Drafter | None, blas: BlasReport, draft_width: int, rows: int
+    target: Target, drafter: Drafter | None, blas: BlasReport, draft_width: int, settings: DecodeSettings
 ) -> Exactness:
     """Probes exactness, after padding small products so that a row does not depend on its neighbours."""
     if blas.active:
@@ -168,7 +172,7 @@ def _secure_exactness(
         table |= {shape: 1 for shape in free if shape not in table}
         blas.set_row_padding(table, widest)
         _log.info("rows_padded", products={f"{n}x{k}": rows for (n, k), rows in table.items()})
-    return probe_exactness(target, draft_width, rows)
+    return probe_exactness(target, draft_width, settings.max_active_rows, settings.prefill_chunk_tokens)
 
 
 def _serving(models: LoadedModels, costs: tuple[CostCell, ...]) -> Serving:

@@ -95,7 +95,11 @@ def completion(event: Completion) -> decode_pb2.GenerateCompletion:
     message = decode_pb2.GenerateCompletion(
         index=event.index,
         finish_reason=_FINISH_REASONS[event.finish_reason],
-        usage=decode_pb2.Usage(prompt_tokens=event.prompt_tokens, completion_tokens=event.completion_tokens),
+        usage=decode_pb2.Usage(
+            prompt_tokens=event.prompt_tokens,
+            completion_tokens=event.completion_tokens,
+            cached_prompt_tokens=event.cached_prompt_tokens,
+        ),
         timings=_timings(event.timings, event.completion_tokens),
         speculation=_stats(event.speculation),
         seed=event.seed,

@@ -274,6 +274,26 @@ def test_the_server_tells_its_limits_and_its_policy_link(decode: Decode) -> None
     assert after.policy.grants + after.policy.fallbacks > before.policy.grants + before.policy.fallbacks
 
 
+@pytest.mark.parametrize("mode", [OFF, AUTO])
+def test_a_chats_next_turn_does_not_run_the_turns_before_it_again(decode: Decode, mode: Any) -> None:
+    first = ask(f"Name a river, a lake and a sea ({mode}).", mode=mode, max_tokens=24)
+    turn = decode.answer(first)
+    then = decode_pb2.GenerateRequest()
+    then.CopyFrom(first)
+    then.chat.messages.add(role="assistant", content=turn.text)
+    then.chat.messages.add(role="user", content="And a mountain.")
+    ids, known = decode.token_ids(then), decode.token_ids(first) + turn.tokens
+    same = next((at for at, (one, other) in enumerate(zip(ids, known, strict=False)) if one != other), len(known))
+    assert same > len(decode.token_ids(first)), "the answer was tokenised otherwise"
+    # Whole blocks of 16 tokens, each with the token behind it; the answer's last token was never run.
+    reused = (min(same, len(known) - 1) - 1) // 16 * 16
+    usage = decode.answer(then).done.usage
+    assert reused <= usage.cached_prompt_tokens < usage.prompt_tokens == len(ids)
+    assert reused > 16
+    info = decode.info()
+    assert 0 < info.prefix_cache_bytes <= info.max_prefix_cache_bytes == 256 << 20
+
+
 @pytest.mark.parametrize("tokens", [1, 3])
 def test_tokens_can_be_counted_before_they_are_sent(decode: Decode, tokens: int) -> None:
     ids = list(range(500, 500 + tokens))

@@ -59,6 +59,7 @@ def why_not(service: RunningProcess) -> dict[str, Any]:
         ("cache_memory_mb", "0", "BURSTGATE_CACHE_MEMORY_MB=0: must be a whole number from 1 to"),
         ("default_max_tokens", "many", "BURSTGATE_DEFAULT_MAX_TOKENS=many: must be a whole number from 1 to"),
         ("prefill_chunk_tokens", "8", "BURSTGATE_PREFILL_CHUNK_TOKENS=8: must be a whole number from 16 to"),
+        ("prefix_cache_mb", "-1", "BURSTGATE_PREFIX_CACHE_MB=-1: must be a whole number from 0 to"),
         ("policy_deadline_ms", "nan", "BURSTGATE_POLICY_DEADLINE_MS=nan: must be a number above 0"),
         ("stalled_client_s", "inf", "BURSTGATE_STALLED_CLIENT_S=inf: must be a number above 0"),
         ("drain_timeout_s", "-1", "BURSTGATE_DRAIN_TIMEOUT_S=-1: must be a number from 0"),

@@ -129,7 +129,7 @@ def test_metrics_tell_what_was_generated(start_decode: Start, free_port: int) ->
 
     service = start_decode(metrics_listen=f"127.0.0.1:{free_port}")
     decode = Decode(service.address)
-    decode.answer(ask(max_tokens=3))
+    usage = [decode.answer(ask(max_tokens=3)).done.usage for _ in range(2)]
     decode.refused(ask(n=9))
 
     def scraped() -> str:
@@ -139,9 +139,14 @@ def test_metrics_tell_what_was_generated(start_decode: Start, free_port: int) ->
     labels = 'grpc_method="Generate",grpc_service="burstgate.decode.v1.DecodeService",grpc_type="server_stream"'
     until(lambda: f'grpc_server_handled_total{{grpc_code="INVALID_ARGUMENT",{labels}}} 1.0' in scraped(), 10)
     body = scraped()
-    assert "burstgate_decode_tokens_total 3.0" in body
-    assert 'burstgate_decode_answers_total{finish_reason="length"} 1.0' in body
-    assert 'burstgate_decode_steps_total{kind="plain"} 3.0' in body
+    assert "burstgate_decode_tokens_total 6.0" in body
+    assert 'burstgate_decode_answers_total{finish_reason="length"} 2.0' in body
+    assert 'burstgate_decode_steps_total{kind="plain"} 6.0' in body
+    assert "burstgate_decode_prefix_cache_hits_total 1.0" in body
+    assert f"burstgate_decode_prefix_cache_tokens_total {usage[1].cached_prompt_tokens}.0" in body
+    held = [line for line in body.splitlines() if line.startswith("burstgate_decode_prefix_cache_bytes ")]
+    assert len(held) == 1
+    assert float(held[0].split()[1]) > 0
     started = time.monotonic()
     assert service.stop(EXIT_S) == 0
     assert time.monotonic() - started < EXIT_S

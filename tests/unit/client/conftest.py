@@ -55,7 +55,7 @@ async def two_words(
         yield completion(
             index,
             finish_reason=decode_pb2.FINISH_REASON_EOS,
-            usage=decode_pb2.Usage(prompt_tokens=5, completion_tokens=3),
+            usage=decode_pb2.Usage(prompt_tokens=5, completion_tokens=3, cached_prompt_tokens=2),
             seed=index,
         )
 

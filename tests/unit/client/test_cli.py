@@ -80,6 +80,7 @@ def test_the_answer_goes_to_standard_output_and_the_statistics_to_standard_error
     assert done.exit_code == 0
     assert done.stdout == "Hello world\n"
     assert done.stderr.startswith("3 tokens, ")
+    assert ", 2 of 5 prompt tokens cached, " in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -114,7 +115,7 @@ def test_json_is_one_object_with_the_whole_answer(server: Any) -> None:
     done = run("generate", "hi", "--json", "--address", server.address)
     answer = json.loads(done.stdout)
     assert (answer["text"], answer["token_ids"], answer["finish_reason"]) == ("Hello world", [11, 12, 13], "EOS")
-    assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 3}
+    assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 3, "cached_prompt_tokens": 2}
     assert {"timings", "speculation", "drafted", "seed", "request_id"} <= answer.keys()
     assert "answers" not in answer
     assert done.stderr == ""

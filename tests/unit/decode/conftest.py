@@ -21,6 +21,7 @@ from mlx_lm.utils import load_tokenizer  # noqa: E402
 from burstgate_decode.drafters.base import Drafter  # noqa: E402
 from burstgate_decode.drafters.mtp_head import MtpHead, MtpHeadConfig, load_mtp_head  # noqa: E402
 from burstgate_decode.engine.batch import Batch  # noqa: E402
+from burstgate_decode.engine.prefix_cache import PrefixCache  # noqa: E402
 from burstgate_decode.engine.request import AnswerRequest, Completion, Event, SamplingParams, SpeculationChoice  # noqa: E402
 from burstgate_decode.engine.rounds import StepResult, prefill_chunk  # noqa: E402
 from burstgate_decode.engine.row import Row, StepLabel, Ticket  # noqa: E402
@@ -105,7 +106,7 @@ class Driven:
 class BatchDriver:
     """Steps a batch of the default pair by hand; `batch` is the one that rows join.
 
-    Rounds run their full width unless `stopping` is set.
+    Rounds run their full width unless `stopping` is set, and prompts are read whole unless `prefixes` is.
     """
 
     def __init__(self, pair: Pair) -> None:
@@ -113,6 +114,7 @@ class BatchDriver:
         self.drafter = pair.drafter
         self.batch = Batch(pair.target, pair.drafter)
         self.stopping: Stopping | None = None
+        self.prefixes: PrefixCache | None = None
 
     def open(self, request: AnswerRequest, chunk_tokens: int = 256) -> Driven:
         """A row that has joined and read its prompt."""
@@ -121,9 +123,12 @@ class BatchDriver:
         row.admit(self.target, request.speculation is not SpeculationChoice.OFF)
         self.batch.join(row)
         while row.prefill_left:
+            if self.prefixes is not None:
+                self.prefixes.restore(row)
             prefill_chunk(self.batch, row, chunk_tokens)
             if not row.prefill_left:
                 self.batch.start_decoding(row)
+        self.keep(row)
         return Driven(row, events)
 
     def step(
@@ -146,6 +151,7 @@ class BatchDriver:
 
         done = stepper.step(label, lambda: look_ahead)
         for row in [row for row in self.batch.rows if not row.alive]:
+            self.keep(row)
             self.batch.leave(row)
         return done
 
@@ -162,7 +168,13 @@ class BatchDriver:
     def leave(self, driven: Driven) -> None:
         """What a cancel does between two steps."""
         driven.row.ticket.cancel()
+        self.keep(driven.row)
         self.batch.leave(driven.row)
+
+    def keep(self, row: Row) -> None:
+        """Offers what a row has computed to later ones."""
+        if self.prefixes is not None:
+            self.prefixes.keep(row)
 
 
 def _raise(_row: Row, error: Exception) -> None:

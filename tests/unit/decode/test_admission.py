@@ -122,6 +122,15 @@ def test_a_deadline_that_the_fastest_machine_could_not_meet_is_refused_with_the_
     submit(among, row(**long))
 
 
+def test_what_a_prompt_can_reuse_is_not_counted_against_its_deadline() -> None:
+    among = measured(chunk_ms=100.0, step_ms=20.0)
+    among.reusable = lambda prompt: 8 * CHUNK_TOKENS
+    long = {"prompt_tokens": 10 * CHUNK_TOKENS + 100, "tokens": 2000}
+    submit(among, row(time_left_ms=111.0, **long))
+    fault = refused(among, row(time_left_ms=109.0, **long))
+    assert fault.metadata == {"estimate_ms": "110", "left_ms": "109"}
+
+
 def test_rows_that_wait_are_given_up_when_their_deadline_cannot_be_met_any_more() -> None:
     among = measured()
     submit(among, row("runs"))

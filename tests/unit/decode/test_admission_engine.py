@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from tests.unit.decode.conftest import TINY_VOCAB, WIDEST, Pair
@@ -96,7 +97,7 @@ def test_a_prompt_that_cannot_be_read_in_time_is_refused_once_reading_was_measur
 ) -> None:
     hopeless = Claim(time_left_ms=5.0)
     long = ask(prompt_tokens=30 * CHUNK_TOKENS)
-    with start(max_active_rows=2) as engine:
+    with start(max_active_rows=2, prefix_cache_bytes=0) as engine:
         # Every reading of the clock is a millisecond, so that each chunk takes one at least.
         unmeasured = Answers(engine, [long], hopeless)
         unmeasured.wait_delivery()
@@ -105,6 +106,19 @@ def test_a_prompt_that_cannot_be_read_in_time_is_refused_once_reading_was_measur
         assert (fault.kind, fault.reason) == (FaultKind.DEADLINE_EXCEEDED, "DEADLINE_UNREACHABLE")
         assert float(fault.metadata["estimate_ms"]) > 5.0
         assert len(Answers(engine, [ask()], Claim(time_left_ms=1e6)).tokens(0)) == 8
+
+
+def test_a_prompt_that_was_read_before_is_in_time_where_a_new_one_is_not(start: Callable[..., object]) -> None:
+    # Half of thirty chunks and a step, none of which is read in less than a reading of the clock, takes longer.
+    hopeless = Claim(time_left_ms=10.0)
+    long = ask(prompt_tokens=30 * CHUNK_TOKENS)
+    with start(max_active_rows=2) as engine:
+        Answers(engine, [long]).tokens(0)
+        assert len(Answers(engine, [long], Claim(time_left_ms=1e6)).tokens(0)) == long.max_tokens
+        other = replace(long, prompt=long.prompt[::-1])
+        assert refused(engine, other, hopeless).reason == "DEADLINE_UNREACHABLE"
+        again = Answers(engine, [long], hopeless)
+        again.wait_delivery()
 
 
 def test_answers_share_the_memory_there_is_and_one_that_needs_more_is_refused(start: Callable[..., object]) -> None:

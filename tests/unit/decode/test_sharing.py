@@ -67,8 +67,9 @@ def test_a_running_answer_waits_for_one_chunk_at_a_time_and_prompts_take_turns(
     happened.clear()
     take = first.events[0].append
     first.events[0] = _Watched(take, happened)  # type: ignore[assignment]
-    long = ask(range(150), 1)
-    prompts = Answers(engine, [replace(long, request_id="long"), replace(long, request_id="other")])
+    # They begin with different tokens, so that neither skips what the other has read.
+    long, other = ask(range(150), 1), ask(range(1, 151), 1)
+    prompts = Answers(engine, [replace(long, request_id="long"), replace(other, request_id="other")])
     assert len(prompts.tokens(0)) == 1
     assert len(prompts.tokens(1)) == 1
     chunks = [name for name in happened if name != "delta"]

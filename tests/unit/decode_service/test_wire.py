@@ -29,6 +29,7 @@ def completion(**changes: object) -> Completion:
         "stop_string": None,
         "stop_token_id": None,
         "prompt_tokens": 7,
+        "cached_prompt_tokens": 6,
         "completion_tokens": 5,
         "timings": Timings(1.0, 2.0, 2000.0, 4.0, 2005.0),
         "speculation": SpeculationStats(),

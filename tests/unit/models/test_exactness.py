@@ -41,9 +41,9 @@ def shifted(forward: Any, when: Callable[[mx.array], bool], by: float) -> Any:
 def test_batches_that_differ_are_bounded_and_verifies_with_them(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = probe_exactness(target, 4, 8)
+    expected = probe_exactness(target, 4, 8, 64)
     monkeypatch.setattr(Target, "forward", shifted(Target.forward, lambda tokens: tokens.shape[0] > 1, 0.25))
-    found = probe_exactness(target, 4, 8)
+    found = probe_exactness(target, 4, 8, 64)
     assert found.batch_margin == pytest.approx(1.0, abs=1e-3)
     assert found.guard_margin == pytest.approx(1.0 + expected.guard_margin, abs=1e-3)
     assert not found.bit_equal
@@ -51,9 +51,9 @@ def test_batches_that_differ_are_bounded_and_verifies_with_them(
 
 
 def test_verifies_that_differ_leave_plain_batches_trusted(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = probe_exactness(target, 4, 8)
+    expected = probe_exactness(target, 4, 8, 64)
     monkeypatch.setattr(Target, "forward", shifted(Target.forward, lambda tokens: tokens.shape == (1, 3), 0.5))
-    found = probe_exactness(target, 4, 8)
+    found = probe_exactness(target, 4, 8, 64)
     assert found.batch_margin == expected.batch_margin
     assert found.guard_margin == pytest.approx(2.0, abs=1e-3)
 
@@ -67,11 +67,11 @@ def test_a_prompt_in_chunks_is_compared_with_the_prompt_at_once(
         return original(self, tokens if tokens.shape[1] != 41 else (tokens + 1) % VOCAB, cache)
 
     monkeypatch.setattr(Target, "advance", advance)
-    assert "prompts in chunks differ from prompts at once by up to" in probe_exactness(target, 1, 1).explanation
+    assert "prompts in chunks differ from prompts at once by up to" in probe_exactness(target, 1, 1, 64).explanation
 
 
 def test_one_row_and_no_drafter_leave_nothing_in_doubt(target: Target) -> None:
-    found = probe_exactness(target, 1, 1)
+    found = probe_exactness(target, 1, 1, 64)
     assert (found.bit_equal, found.guard_margin, found.batch_margin) == (True, 0.0, 0.0)
 
 
@@ -95,13 +95,13 @@ def test_verifies_before_at_and_behind_the_end_of_a_window_are_compared(
         return replace(step, logits=step.logits + 0.5) if crosses else step
 
     monkeypatch.setattr(Target, "forward", run)
-    assert probe_exactness(sliding_target(64, 512), 4, 1).guard_margin == pytest.approx(2.0, abs=1e-3)
-    assert probe_exactness(sliding_target(64, 64), 4, 1).guard_margin < 0.1, "no answer gets past such a window"
+    assert probe_exactness(sliding_target(64, 512), 4, 1, 64).guard_margin == pytest.approx(2.0, abs=1e-3)
+    assert probe_exactness(sliding_target(64, 64), 4, 1, 64).guard_margin < 0.1, "no answer gets past such a window"
 
 
 def test_nothing_is_proved_where_a_window_is_too_long_to_walk_past(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exactness, "_difference", lambda *_: 0.0)
-    walked, unseen = (probe_exactness(sliding_target(window, 9000), 3, 1) for window in (64, 8000))
+    walked, unseen = (probe_exactness(sliding_target(window, 9000), 3, 1, 64) for window in (64, 8000))
     assert walked.bit_equal
     assert "windows" not in walked.explanation
     assert not unseen.bit_equal
@@ -111,12 +111,12 @@ def test_nothing_is_proved_where_a_window_is_too_long_to_walk_past(monkeypatch: 
 @pytest.mark.parametrize("shape", ["recurrent", "convolutions", "lists"])
 def test_verifies_after_others_that_were_undone_are_compared(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target = make_target(make_model(shape))
-    assert probe_exactness(target, 3, 1).guard_margin < 1e-3
+    assert probe_exactness(target, 3, 1, 64).guard_margin < 1e-3
     monkeypatch.setattr(Mark, "restore", lambda _mark, _layers: None)
-    assert probe_exactness(target, 3, 1).guard_margin > 0.1
+    assert probe_exactness(target, 3, 1, 64).guard_margin > 0.1
 
 
 @pytest.mark.parametrize("shape", ["recurrent", "lists"])
 def test_recurrent_targets_without_a_drafter_are_probed_for_their_prompts_alone(shape: str) -> None:
-    found = probe_exactness(make_target(make_model(shape)), 1, 4)
+    found = probe_exactness(make_target(make_model(shape)), 1, 4, 64)
     assert (found.positions, found.guard_margin, found.batch_margin) == (1, 0.0, 0.0)

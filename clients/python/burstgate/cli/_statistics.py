@@ -20,6 +20,8 @@ def _speed(result: Result) -> str:
     if timings.tokens_per_second:
         parts.append(f"{timings.tokens_per_second:.1f} tok/s")
     parts.append(f"first after {timings.time_to_first_token_ms:.0f} ms")
+    if result.usage.cached_prompt_tokens:
+        parts.append(f"{result.usage.cached_prompt_tokens} of {result.usage.prompt_tokens} prompt tokens cached")
     parts.append(f"ended by {result.finish_reason.value.lower().replace('_', ' ')}")
     return ", ".join(parts)
 

@@ -22,6 +22,7 @@ from burstgate_decode.drafters.waiting import WaitingPositions, padded_positions
 from burstgate_decode.models.arrays import as_int
 from burstgate_decode.models.errors import ModelError
 from burstgate_decode.models.fingerprint import fingerprint
+from burstgate_decode.models.kv_span import KvSpan
 from burstgate_decode.models.ragged_cache import RaggedCache
 from burstgate_decode.models.table_rope import share_rope_tables
 from burstgate_decode.models.target import Split, Target, linear_shapes
@@ -123,7 +124,7 @@ class _MtpDrafter:
 
 
 class _MtpBatch:
-    """Implements `DraftBatch`: slots folded into the block's cache, and committed positions not folded yet."""
+    """Implements `DraftBatch` and `CopiesSlots`: slots folded into the block's cache, and positions not folded yet."""
 
     def __init__(self, drafter: _MtpDrafter) -> None:
         self._drafter = drafter
@@ -169,6 +170,18 @@ class _MtpBatch:
             for slot, length in enumerate(committed):
                 self._cache.cut(slot, length)
         return mx.stack(drafts, axis=1)
+
+    def take(self, slot: int, start: int, stop: int) -> KvSpan | None:
+        missing = stop - self._cache.lengths[slot]
+        if missing > 0:
+            if missing > self._waiting[slot].total:
+                return None
+            self._fold(slot, [missing])
+        return self._cache.take(slot, start, stop)
+
+    def put(self, slot: int, span: KvSpan) -> None:
+        self._cache.put(slot, span)
+        self._waiting[slot] = WaitingPositions()
 
     def _newest_output(self, rows: int) -> mx.array:
         """Folds everything and returns the block's output at each row's newest position, `[rows, 1, D]`."""

@@ -4,13 +4,13 @@ Pure: no clock, no threads and no arrays. The engine holds its lock around every
 Faults are raised or returned in the words that the caller reads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic
 
 from burstgate_decode.engine.cache_room import CacheRoom
 from burstgate_decode.engine.limits import EngineLimits
 from burstgate_decode.engine.pace import Pace, Speed
-from burstgate_decode.engine.turns import R, Turn, Turns, Waiting, tokens_of
+from burstgate_decode.engine.turns import R, Turn, Turns, tokens_of
 from burstgate_decode.models.cache_shape import NOTHING_HELD, CacheShape
 from burstgate_runtime.faults import Fault, FaultKind
 
@@ -27,6 +27,8 @@ class Admission(Generic[R]):
         self.held: CacheShape = NOTHING_HELD
         """What the caches had memory for when the last row left."""
         self.pace = Pace(limits.prefill_chunk_tokens)
+        self.reusable: Callable[[Sequence[int]], int] = lambda prompt: 0
+        """How many of a prompt's first tokens need not be read, at best."""
         self._limits = limits
         self._turns: Turns[R] = Turns(limits.tenant_max_active_rows)
         self._active: list[R] = []
@@ -52,7 +54,7 @@ class Admission(Generic[R]):
             self._check_memory(row)
         speed = self.pace.speed(now_ms)
         for row in rows:
-            if (fault := _unreachable(row, speed, now_ms)) is not None:
+            if (fault := self._unreachable(row, speed, now_ms)) is not None:
                 raise fault
         self._check_queue(len(rows))
         self._check_tenant_queue(rows[0].claim.tenant, len(rows))
@@ -64,7 +66,9 @@ class Admission(Generic[R]):
         if not self._turns.waiting:
             return []
         speed, rows = self.pace.speed(now_ms), self._turns.rows()
-        late = [(row, fault) for row in rows if row.alive and (fault := _unreachable(row, speed, now_ms)) is not None]
+        late = [
+            (row, fault) for row in rows if row.alive and (fault := self._unreachable(row, speed, now_ms)) is not None
+        ]
         if late or not all(row.alive for row in rows):
             taken_out = {id(row) for row, _ in late}
             self._turns.drop(lambda row: not row.alive or id(row) in taken_out)
@@ -145,16 +149,20 @@ class Admission(Generic[R]):
                 retry_after_ms=_RETRY_AFTER_MS,
             )
 
+    def _unreachable(self, row: R, speed: Speed | None, now_ms: float) -> Fault | None:
+        """Why the row's first token cannot come in time; None where it may."""
+        if row.deadline_ms is None:
+            return None
+        left_ms, prompt = row.deadline_ms - now_ms, row.request.prompt
+        needed_ms = speed.first_token_ms(len(prompt)) if speed is not None else 0.0
+        if speed is not None and needed_ms > left_ms > 0:
+            needed_ms = speed.first_token_ms(len(prompt) - self.reusable(prompt))
+        if left_ms > 0 and needed_ms <= left_ms:
+            return None
+        return _deadline_fault(needed_ms, max(0.0, left_ms))
 
-def _unreachable(row: Waiting, speed: Speed | None, now_ms: float) -> Fault | None:
-    """Why the row's first token cannot come in time; None where it may."""
-    if row.deadline_ms is None:
-        return None
-    left_ms = row.deadline_ms - now_ms
-    needed_ms = speed.first_token_ms(len(row.request.prompt)) if speed is not None else 0.0
-    if left_ms > 0 and needed_ms <= left_ms:
-        return None
-    left_ms = max(0.0, left_ms)
+
+def _deadline_fault(needed_ms: float, left_ms: float) -> Fault:
     return Fault(
         FaultKind.DEADLINE_EXCEEDED,
         "DEADLINE_UNREACHABLE",

@@ -21,6 +21,8 @@ from burstgate_decode.engine.bursts import BurstRunner, situation_of
 from burstgate_decode.engine.cache_room import CacheRoom
 from burstgate_decode.engine.grants import GrantSource
 from burstgate_decode.engine.limits import EngineLimits
+from burstgate_decode.engine.prefix_cache import PrefixCache
+from burstgate_decode.engine.prefix_store import PrefixStore
 from burstgate_decode.engine.request import AnswerRequest, Claim, Clock, Failure, Sink, SpeculationChoice
 from burstgate_decode.engine.rounds import prefill_chunk
 from burstgate_decode.engine.row import Row, StepLabel, Ticket
@@ -55,6 +57,8 @@ class Pairing:
     """The same as a sentence."""
     stopping: Stopping | None = None
     """Ends rounds early; None runs them at their full width."""
+    any_cut: bool = False
+    """Whether a token's keys and values are the same bits however the tokens are cut into forwards."""
 
 
 class EngineDiedError(Exception):
@@ -77,6 +81,9 @@ class Engine:
         # Rows whose prompts are still being read, the next to run first.
         self._prefilling: deque[Row] = deque()
         self._passes = 0
+        self._prefix_store = PrefixStore(limits.prefix_cache_bytes)
+        # Whether a prefix was copied since the last step, which waits for the step in flight.
+        self._copied = False
         self._loaded = threading.Event()
         self._load_error: BaseException | None = None
         self._death: BaseException | None = None
@@ -127,6 +134,10 @@ class Engine:
             room = self._admission.room
             return self._admission.reserved_bytes, room.limit_bytes if room is not None else 0
 
+    def prefix_cache_bytes(self) -> int:
+        """Bytes held for prompts that begin as earlier ones did."""
+        return self._prefix_store.nbytes
+
     def stop(self) -> None:
         """Abandons whatever still runs, ends the thread and waits for it."""
         with self._lock:
@@ -147,6 +158,14 @@ class Engine:
                 self._loaded.set()
             pairing = self._pairing
             self._batch = Batch(pairing.target, pairing.drafter)
+            self._prefixes = PrefixCache(
+                self._batch,
+                self._prefix_store,
+                any_cut=pairing.any_cut,
+                chunk_tokens=self._limits.prefill_chunk_tokens,
+            )
+            with self._lock:
+                self._admission.reusable = self._prefixes.reusable
             self._stepper = Stepper(
                 self._batch, pairing.margins, pairing.draft_width, self._fail, self._clock, pairing.stopping
             )
@@ -201,9 +220,13 @@ class Engine:
         self._passes += 1
         if self._passes % _PASSES_PER_CLEARING == 0:
             mx.clear_cache()
-        disturbed = self._prefill_next()
+        read = self._prefill_next()
         if self._batch.decoding:
-            self._step(disturbed)
+            self._step(disturbed=read is not None or self._copied)
+        self._copied = False
+        if read is not None:
+            # After the step, so that a first token never waits for it.
+            self._keep(read)
         self._drop_ended()
         if not any(self._is_auto(row) for row in self._active):
             self._bursts.idle()
@@ -213,6 +236,7 @@ class Engine:
         ended = [row for row in self._active if not row.alive]
         for row in ended:
             if row.slot is not None:
+                self._keep(row)
                 self._batch.leave(row)
         if ended:
             gone = {id(row) for row in ended}
@@ -225,32 +249,38 @@ class Engine:
         if not self._active:
             mx.clear_cache()
 
-    def _prefill_next(self) -> bool:
-        """Runs a chunk of the prompt whose turn it is. Whether there was one.
+    def _keep(self, row: Row) -> None:
+        if row.slot is not None and not row.failed:
+            self._copied |= self._prefixes.keep(row)
+
+    def _prefill_next(self) -> Row | None:
+        """Runs a chunk of the prompt whose turn it is, and returns its row.
 
         Prompts take turns, a chunk each, so that a long one neither waits for every short one nor holds them up.
         Since a step of the decoding rows follows every chunk, a running answer never waits for more than one.
         """
         if not self._prefilling:
-            return False
+            return None
         row = self._prefilling.popleft()
         self._guarded(row, self._prefill)
         if row.alive and row.prefill_left > 0:
             self._prefilling.append(row)
-        return True
+        return row
 
     def _prefill(self, row: Row) -> None:
-        start_ms, read_before = self._clock(), row.prefilled
+        start_ms = self._clock()
+        self._prefixes.restore(row)
+        restored_ms, read_before = self._clock(), row.prefilled
         prefill_chunk(self._batch, row, self._limits.prefill_chunk_tokens)
         now_ms = self._clock()
         row.prefill_ms += now_ms - start_ms
         with self._lock:
-            self._admission.pace.read(row.prefilled - read_before, now_ms - start_ms, now_ms)
+            self._admission.pace.read(row.prefilled - read_before, now_ms - restored_ms, now_ms)
         if row.prefill_left == 0:
             self._batch.start_decoding(row)
 
     def _step(self, disturbed: bool) -> None:
-        """One step of all decoding rows. `disturbed`: a step in flight was held up by a prompt's chunk."""
+        """One step of all decoding rows. `disturbed`: a step in flight was held up by a prompt's chunk or a copy."""
         rows = self._batch.decoding
         auto = [row for row in rows if self._is_auto(row)]
         disturbed = disturbed and self._batch.flight is not None

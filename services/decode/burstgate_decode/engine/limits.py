@@ -19,3 +19,5 @@ class EngineLimits:
     """Answers of one tenant that may wait; 0 sets no limit of its own."""
     cache_bytes: int | None = None
     """Most memory of all answers' KV caches together; None takes half of what is free once the models are loaded."""
+    prefix_cache_bytes: int = 256 << 20
+    """What is kept of rows for later ones whose prompts begin alike; 0 keeps nothing."""

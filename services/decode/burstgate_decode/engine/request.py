@@ -151,6 +151,8 @@ class Completion:
     stop_string: str | None
     stop_token_id: int | None
     prompt_tokens: int
+    cached_prompt_tokens: int
+    """Those that were not run, because what they give was kept from earlier rows."""
     completion_tokens: int
     timings: Timings
     speculation: SpeculationStats

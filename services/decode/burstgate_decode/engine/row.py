@@ -65,6 +65,7 @@ class Row:
         self.slot: int | None = None
         """Place in the batch; None before admission and after the end."""
         self.finished = False
+        self.failed = False
         self.stats = SpeculationStats()
         self._sink = sink
         self._clock = clock
@@ -82,6 +83,7 @@ class Row:
         self._admitted_ms = self._clock()
         self.drafts = drafts
         self.prefilled = 0
+        self.cached_prompt_tokens = 0
         self.chunk_tokens = 1
         """Prompt tokens of each forward that read it, but the last."""
         self.chooser = Chooser(self.request.sampling, target.vocab_size)
@@ -149,7 +151,7 @@ class Row:
 
     def fail(self, event: Event) -> None:
         """Ends the answer with a failure."""
-        self.finished = True
+        self.finished = self.failed = True
         self._send(event)
 
     def _stopped_by_token(self, token: int) -> tuple[FinishReason, str | None, int | None] | None:
@@ -175,6 +177,7 @@ class Row:
                 stop_string=stop_string,
                 stop_token_id=stop_token_id,
                 prompt_tokens=len(self.request.prompt),
+                cached_prompt_tokens=self.cached_prompt_tokens,
                 completion_tokens=self.emitted,
                 timings=Timings(
                     queue_ms=self.queue_ms,

@@ -1,12 +1,13 @@
 """Finds out at start whether a row's logits depend on what shares its forward.
 
 Three comparisons, each bit for bit: a verify of several rows with one-row steps, a row in a batch of other
-lengths with the same row alone, and a prompt read in chunks with the prompt read at once. Verifies follow others that
+lengths with the same row alone, and a prompt read in pieces with the prompt read at once. Verifies follow others that
 were kept whole and others that were not, and also run past every window that layers have. Equal bits mean that
 neither speculation nor batching can change the text. Where they differ, the largest difference bounds how close
 two scores must be for a choice to be in doubt.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -27,8 +28,8 @@ _PREFILL_TOKENS = 512
 _BATCH_TOKENS = (5, 96, 17, 48, 9, 33, 2, 64)
 # A batch of four takes other kernels than one of eight on some backends.
 _BATCH_ROWS = (4, 8)
-# Uneven pieces, the last of them small, as the end of a prompt is.
-_CHUNK_TOKENS = 41
+# Uneven pieces, as chunks of prompts, plain steps and rounds cut what an answer becomes; the rest follows at once.
+_PIECE_TOKENS = (41, 1, 7)
 # A difference seen in few positions is no bound; doubt starts at this multiple of it.
 _GUARD_FACTOR = 4.0
 
@@ -46,10 +47,14 @@ class Exactness:
     explanation: str
     batch_margin: float = 0.0
     """A choice of a plain step of several rows whose margin is not above this is in doubt; 0 when bits are equal."""
+    any_cut: bool = False
+    """Whether keys and values are the same bits however their tokens are cut into forwards, of one row or several."""
 
 
-def probe_exactness(target: Target, draft_width: int, rows: int) -> Exactness:
-    """Compares verifies of 2 to `draft_width` rows, batches of up to `rows` rows, and prompts in chunks."""
+def probe_exactness(target: Target, draft_width: int, rows: int, chunk_tokens: int) -> Exactness:
+    """Compares verifies of 2 to `draft_width` rows, batches of up to `rows` rows, and prompts in pieces with chunks of
+    `chunk_tokens`.
+    """
     windows = [window for window in target.windows if _WALK_TOKENS <= window < target.context_length]
     # So that the walk has steps before, at and after the window's end.
     before = [window - _WALK_TOKENS // 2 for window in windows if window <= _LONGEST_WINDOW_TOKENS]
@@ -60,11 +65,11 @@ def probe_exactness(target: Target, draft_width: int, rows: int) -> Exactness:
         for difference in _verify_differences(target, draft_width, draw, prompt_tokens)
     ]
     batch = list(_batch_differences(target, draft_width, rows)) if rows > 1 and target.shares_forwards else []
-    chunked = _chunk_difference(target)
+    pieces, entries_equal = _pieces_difference(target, chunk_tokens)
     worst_verify, worst_batch = max(verify, default=0.0), max(batch, default=0.0)
     findings = [_finding(f"{len(verify)} verify rows", "one-row steps", worst_verify)] if verify else []
     findings += [_finding(f"{len(batch)} rows of batches", "the same rows alone", worst_batch)] if batch else []
-    findings.append(_finding("prompts in chunks", "prompts at once", chunked))
+    findings.append(_finding("prompts in chunks", "prompts at once", pieces))
     unseen = [str(window) for window in windows if window > _LONGEST_WINDOW_TOKENS] if verify else []
     findings += [f"nothing is known beyond windows of {', '.join(unseen)} tokens"] if unseen else []
     worst = worst_verify + worst_batch
@@ -75,6 +80,7 @@ def probe_exactness(target: Target, draft_width: int, rows: int) -> Exactness:
         guard_margin=_GUARD_FACTOR * worst,
         explanation="; ".join(findings),
         batch_margin=_GUARD_FACTOR * worst_batch,
+        any_cut=worst + pieces == 0.0 and entries_equal,
     )
 
 
@@ -91,7 +97,7 @@ def _batch_differences(target: Target, draft_width: int, rows: int) -> Iterator[
     walks = []
     for row, length in enumerate(lengths):
         tokens = _tokens(target, draw=row, count=length + draft_width)
-        _read_prompt(target, cache, tokens[:length], length)
+        _read_prompt(target, cache, tokens[:length])
         walks.append(tokens[length:])
     for width in sorted({1, draft_width}):
         alone = [_next_logits(target, cache, [walk[:width]], row, lengths) for row, walk in enumerate(walks)]
@@ -102,21 +108,28 @@ def _batch_differences(target: Target, draft_width: int, rows: int) -> Iterator[
                     yield _difference(together[row, place], alone[row][0, place])
 
 
-def _chunk_difference(target: Target) -> float:
-    """Difference between the logits after a prompt read in chunks and after the same prompt read at once."""
-    tokens = _tokens(target, draw=len(_BATCH_TOKENS), count=max(_BATCH_TOKENS) + 1)
-    found = []
-    for chunk in (len(tokens), _CHUNK_TOKENS):
+def _pieces_difference(target: Target, chunk_tokens: int) -> tuple[float, bool]:
+    """Difference between the logits after a prompt read in pieces and after the same prompt read at once, and whether
+    the caches hold the same bits then.
+    """
+    count = min(max(*_BATCH_TOKENS, chunk_tokens), target.context_length - 1)
+    tokens = _tokens(target, draw=len(_BATCH_TOKENS), count=count + 1)
+    logits, held = [], []
+    for pieces in ((), _PIECE_TOKENS):
         cache = target.make_batch_cache()
-        _read_prompt(target, cache, tokens[:-1], chunk)
-        found.append(_next_logits(target, cache, [tokens[-1:]], 0, [len(tokens)])[0, 0])
-    return _difference(found[1], found[0])
+        _read_prompt(target, cache, tokens[:-1], *pieces)
+        logits.append(_next_logits(target, cache, [tokens[-1:]], 0, [len(tokens)])[0, 0])
+        held.append(cache.arrays())
+    entries_equal = all(bool(mx.array_equal(one, other).item()) for one, other in zip(*held, strict=True))
+    return _difference(logits[1], logits[0]), entries_equal
 
 
-def _read_prompt(target: Target, cache: BatchCache, tokens: Sequence[int], chunk: int) -> None:
+def _read_prompt(target: Target, cache: BatchCache, tokens: Sequence[int], *pieces: int) -> None:
+    """Runs a prompt in a new slot: pieces of so many tokens, and the rest at once."""
     slot = cache.open()
-    for start in range(0, len(tokens), chunk):
-        cache.run(target.advance, mx.array([tokens[start : start + chunk]]), slot)
+    ends = [*itertools.accumulate(pieces), len(tokens)]
+    for start, end in itertools.pairwise([0, *ends]):
+        cache.run(target.advance, mx.array([tokens[start:end]]), slot)
         mx.eval(cache.arrays())
 
 

@@ -15,13 +15,14 @@ from typing import TypeVar
 import mlx.core as mx
 
 from burstgate_decode.models.cache_shape import NOTHING_HELD, CacheShape, blocks, slots_for
+from burstgate_decode.models.kv_span import KvSpan
 from burstgate_decode.models.sequence_cache import Cache
 
 _Result = TypeVar("_Result")
 
 
 class RaggedCache:
-    """Implements `BatchCache` for layers of full attention."""
+    """Implements `BatchCache`, and `CopiesSlots`, for layers of full attention."""
 
     def __init__(self, layers: int) -> None:
         """An empty batch of a model with so many layers."""
@@ -89,6 +90,19 @@ class RaggedCache:
         for row, count in enumerate(counts, first):
             self._lengths[row] += count
 
+    def take(self, slot: int, start: int, stop: int) -> KvSpan | None:
+        """Copies a slot's tokens `start` to `stop`, lazily; None when it does not hold them."""
+        if not 0 <= start < stop <= self._lengths[slot]:
+            return None
+        held = [layer.read(slot, start, stop) for layer in self._layers]
+        return KvSpan.copied([keys for keys, _ in held], [values for _, values in held])
+
+    def put(self, slot: int, span: KvSpan) -> None:
+        """Makes a slot hold exactly what was copied, from its first token on."""
+        for layer, (keys, values) in zip(self._layers, span.layers(), strict=True):
+            layer.fill(slot, len(self._lengths), keys, values)
+        self._lengths[slot] = span.tokens
+
     def arrays(self) -> list[mx.array]:
         """The arrays kept alive, for evaluation."""
         return [array for layer in self._layers for array in (layer.keys, layer.values) if array is not None]
@@ -108,6 +122,17 @@ class _Layer:
         self.values = window.write(_grown(self.values, values, window.slots, longest), values)
         rows = slice(window.first, window.first + len(window.lengths))
         return self.keys[rows, :, :longest], self.values[rows, :, :longest]
+
+    def read(self, slot: int, start: int, stop: int) -> tuple[mx.array, mx.array]:
+        """A slot's keys and values of some of its tokens, `[heads, L, size]`."""
+        if self.keys is None or self.values is None:
+            raise RuntimeError("nothing was written to the layer yet")
+        return self.keys[slot, :, start:stop], self.values[slot, :, start:stop]
+
+    def fill(self, slot: int, slots: int, keys: mx.array, values: mx.array) -> None:
+        """Writes `[heads, L, size]` as the first tokens of one of so many slots."""
+        self.keys = _filled(self.keys, slot, slots, keys)
+        self.values = _filled(self.values, slot, slots, values)
 
     def swap(self, one: int, other: int) -> None:
         self.keys = _swapped(self.keys, one, other)
@@ -183,6 +208,12 @@ def _grown(held: mx.array | None, new: mx.array, slots: int, tokens: int) -> mx.
     added_slots = max(0, slots_for(slots) - held.shape[0])
     added_tokens = max(0, blocks(tokens) - held.shape[2])
     return mx.pad(held, [(0, added_slots), (0, 0), (0, added_tokens), (0, 0)])
+
+
+def _filled(held: mx.array | None, slot: int, slots: int, new: mx.array) -> mx.array:
+    held = _grown(held, new[None], slots, new.shape[1])
+    held[slot : slot + 1, :, : new.shape[1]] = new[None]
+    return held
 
 
 def _shrunk(held: mx.array | None, slots: int, capacity: int) -> mx.array | None:

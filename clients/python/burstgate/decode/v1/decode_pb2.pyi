@@ -213,12 +213,14 @@ class GenerateCompletion(_message.Message):
     def __init__(self, index: _Optional[int] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., stop_string: _Optional[str] = ..., stop_token_id: _Optional[int] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., speculation: _Optional[_Union[SpeculationStats, _Mapping]] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Usage(_message.Message):
-    __slots__ = ("prompt_tokens", "completion_tokens")
+    __slots__ = ("prompt_tokens", "completion_tokens", "cached_prompt_tokens")
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     prompt_tokens: int
     completion_tokens: int
-    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ...) -> None: ...
+    cached_prompt_tokens: int
+    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ...) -> None: ...
 
 class Timings(_message.Message):
     __slots__ = ("queue_ms", "prefill_ms", "decode_ms", "time_to_first_token_ms", "total_ms", "tokens_per_second")
@@ -375,7 +377,7 @@ class GetServerInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetServerInfoResponse(_message.Message):
-    __slots__ = ("version", "started_at", "active_rows", "queued_rows", "max_active_rows", "max_queued_rows", "max_prompt_tokens", "default_max_tokens", "policy", "tenant_max_active_rows", "tenant_max_queued_rows", "cache_reserved_bytes", "cache_limit_bytes")
+    __slots__ = ("version", "started_at", "active_rows", "queued_rows", "max_active_rows", "max_queued_rows", "max_prompt_tokens", "default_max_tokens", "policy", "prefix_cache_bytes", "max_prefix_cache_bytes", "tenant_max_active_rows", "tenant_max_queued_rows", "cache_reserved_bytes", "cache_limit_bytes")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -385,6 +387,8 @@ class GetServerInfoResponse(_message.Message):
     MAX_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_CACHE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_PREFIX_CACHE_BYTES_FIELD_NUMBER: _ClassVar[int]
     TENANT_MAX_ACTIVE_ROWS_FIELD_NUMBER: _ClassVar[int]
     TENANT_MAX_QUEUED_ROWS_FIELD_NUMBER: _ClassVar[int]
     CACHE_RESERVED_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -398,11 +402,13 @@ class GetServerInfoResponse(_message.Message):
     max_prompt_tokens: int
     default_max_tokens: int
     policy: PolicyLink
+    prefix_cache_bytes: int
+    max_prefix_cache_bytes: int
     tenant_max_active_rows: int
     tenant_max_queued_rows: int
     cache_reserved_bytes: int
     cache_limit_bytes: int
-    def __init__(self, version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., active_rows: _Optional[int] = ..., queued_rows: _Optional[int] = ..., max_active_rows: _Optional[int] = ..., max_queued_rows: _Optional[int] = ..., max_prompt_tokens: _Optional[int] = ..., default_max_tokens: _Optional[int] = ..., policy: _Optional[_Union[PolicyLink, _Mapping]] = ..., tenant_max_active_rows: _Optional[int] = ..., tenant_max_queued_rows: _Optional[int] = ..., cache_reserved_bytes: _Optional[int] = ..., cache_limit_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., active_rows: _Optional[int] = ..., queued_rows: _Optional[int] = ..., max_active_rows: _Optional[int] = ..., max_queued_rows: _Optional[int] = ..., max_prompt_tokens: _Optional[int] = ..., default_max_tokens: _Optional[int] = ..., policy: _Optional[_Union[PolicyLink, _Mapping]] = ..., prefix_cache_bytes: _Optional[int] = ..., max_prefix_cache_bytes: _Optional[int] = ..., tenant_max_active_rows: _Optional[int] = ..., tenant_max_queued_rows: _Optional[int] = ..., cache_reserved_bytes: _Optional[int] = ..., cache_limit_bytes: _Optional[int] = ...) -> None: ...
 
 class PolicyLink(_message.Message):
     __slots__ = ("address", "connected", "grants", "fallbacks", "dropped_steps")
