@@ -87,6 +87,6 @@ def nothing_is_left(engine: Engine) -> None:
     batch: Any = engine._batch
     assert not batch.rows
     assert batch.cache.nbytes == 0
-    if batch.drafts is not None:
+    if engine._pairing.drafter is not None and engine._pairing.drafter.kind == "mtp_head":
         assert batch.drafts._waiting == []
         assert batch.drafts._cache.nbytes == 0
