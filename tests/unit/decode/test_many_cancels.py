@@ -31,14 +31,14 @@ from burstgate_runtime.faults import Fault
 
 CANCELS = int(os.environ.get("BURSTGATE_TEST_CANCELS", "1500"))
 # Enough that some always wait, few enough that most come to run.
-_OPEN_REQUESTS = 24
+_OPEN_REQUESTS = 28
 
 
 @pytest.fixture
 def engine(tiny_pair: Pair) -> Iterator[Engine]:
     limits = EngineLimits(
         max_active_rows=8, max_queued_rows=32, prefill_chunk_tokens=16, tenant_max_active_rows=5,
-        tenant_max_queued_rows=14, cache_bytes=16 * 512 * 384,
+        tenant_max_queued_rows=9, cache_bytes=16 * 512 * 384,
     )  # fmt: skip
     pairing = Pairing(tiny_pair.target, tiny_pair.drafter, WIDEST, GuardMargins(), RandomGrants(8))
     running = Engine(lambda: pairing, limits, clock_ms)
@@ -106,7 +106,7 @@ def _request(rng: random.Random) -> AnswerRequest:
 def _after_a_while(rng: random.Random, engine: Engine) -> Callable[[], bool]:
     """True once the engine has made a random number of passes."""
     due = engine._passes + rng.choice((0, 0, 1, 3, 10))
-    return lambda: engine._passes >= due or engine.load_counts()[0] == 0
+    return lambda: engine._passes >= due or engine.load_counts() == (0, 0)
 
 
 @pytest.mark.timeout(1800)
