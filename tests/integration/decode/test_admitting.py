@@ -42,6 +42,8 @@ def narrow(_session_processes: Processes, small_target: Path, metrics_port: int)
             "BURSTGATE_TENANT_MAX_QUEUED_ROWS": "3",
             "BURSTGATE_PREFILL_CHUNK_TOKENS": "16",
             "BURSTGATE_CACHE_MEMORY_MB": "24",
+            # A prompt that was read before is in time.
+            "BURSTGATE_PREFIX_CACHE_MB": "0",
             "BURSTGATE_METRICS_LISTEN": f"127.0.0.1:{metrics_port}",
         },
         timeout_s=START_S,
