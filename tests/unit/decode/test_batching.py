@@ -10,6 +10,8 @@ from mlx_lm.generate import generate_step
 from mlx_lm.models import llama
 from tests.unit.decode.conftest import WIDEST, BatchDriver, Driven, Pair
 
+from burstgate_decode.engine import rounds
+from burstgate_decode.engine.choosing import Place, RowsChoice, choose_rows
 from burstgate_decode.engine.request import AnswerRequest, Delta, SamplingParams, SpeculationChoice
 from burstgate_decode.engine.stepper import GuardMargins
 from burstgate_decode.models.target import split_model, takes_ragged_cache
@@ -152,6 +154,38 @@ def test_guarded_batches_answer_what_rows_answer_alone(rows: BatchDriver, reques
     for found, one in zip(driven, expected, strict=True):
         same(found, one)
     assert all(found.completion.speculation.redecided >= 7 for found in driven)
+
+
+def test_what_a_batch_gets_wrong_within_the_margin_never_reaches_the_step_in_flight(
+    rows: BatchDriver, requests: list[AnswerRequest], known: dict[str, Driven], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    margin = 1.0
+
+    def wrong_where_in_doubt(places: Sequence[Place], logits: mx.array, margins: bool) -> RowsChoice:
+        choice = choose_rows(places, logits, margins)
+        if choice.margins is None:
+            return choice
+        return replace(choice, tokens=mx.where(choice.margins <= margin, choice.tokens + 1, choice.tokens))
+
+    expected = [alone(known, rows, request) for request in requests]
+    monkeypatch.setattr(rounds, "choose_rows", wrong_where_in_doubt)
+    driven = [rows.open(request) for request in requests]
+    in_flight = 0
+    while rows.batch.rows:
+        rows.step(1, GuardMargins(batch=margin), look_ahead=True)
+        in_flight += rows.batch.flight is not None
+    for found, one in zip(driven, expected, strict=True):
+        same(found, one)
+    redecided = [found.completion.speculation.redecided for found in driven]
+    assert sum(redecided) > 8
+    assert in_flight > max(found.completion.completion_tokens for found in driven) // 2
+
+
+def test_a_step_costs_the_same_whichever_step_its_issuing_overlapped_with(rows: BatchDriver, ask: Ask) -> None:
+    rows.open(ask("Count from 1 to 30, one number per line.", max_tokens=24))
+    borrowed = [rows.step(1, look_ahead=step < 5).borrowed_ms for step in range(6)]
+    assert borrowed[0] < 0.0 < borrowed[-1]
+    assert sum(borrowed) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_rows_of_a_model_with_a_sliding_window_decode_beside_each_other(pair: Pair) -> None:

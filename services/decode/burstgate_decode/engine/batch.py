@@ -25,6 +25,17 @@ class Flight:
     rows: tuple[Row, ...]
     choice: RowsChoice
     hidden: mx.array | None
+    issue_ms: float
+    """Host time that issuing it took."""
+
+    def without(self, rows: Sequence[Row]) -> "Flight | None":
+        """The step for its other rows; None when there are none."""
+        gone = {id(row) for row in rows}
+        kept = [at for at, row in enumerate(self.rows) if id(row) not in gone]
+        if not kept:
+            return None
+        hidden = None if self.hidden is None else self.hidden[mx.array(kept)]
+        return Flight(tuple(self.rows[at] for at in kept), self.choice.of_rows(kept), hidden, self.issue_ms)
 
 
 class Batch:

@@ -69,7 +69,8 @@ class BurstRunner:
 
     def end(self, done: StepResult, situation: Situation, wall_ms: float, disturbed: bool) -> None:
         """The step has run. `disturbed`: other work was mixed in, so its time says nothing."""
-        self._grants.report(_record(self._running().grant, done, situation, wall_ms, disturbed))
+        cost_ms = max(0.0, wall_ms + done.borrowed_ms)
+        self._grants.report(_record(self._running().grant, done, situation, cost_ms, disturbed))
 
     def idle(self) -> None:
         """Ends the busy period: the burst is over, and its outcome is handed over."""

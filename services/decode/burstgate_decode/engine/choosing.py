@@ -21,6 +21,12 @@ class RowsChoice:
     logits: tuple[mx.array | None, ...]
     """For each row that reports log-probabilities, the processed logits `[L, V]`."""
 
+    def of_rows(self, places: Sequence[int]) -> "RowsChoice":
+        """What was chosen for some of the rows."""
+        wanted = mx.array(list(places))
+        margins = None if self.margins is None else self.margins[wanted]
+        return RowsChoice(self.tokens[wanted], margins, tuple(self.logits[at] for at in places))
+
 
 @dataclass(frozen=True)
 class Place:

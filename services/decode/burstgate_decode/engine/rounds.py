@@ -54,6 +54,9 @@ class StepResult:
     rows: list[RowResult]
     draft_ms: float
     verify_ms: float
+    borrowed_ms: float = 0.0
+    """What issuing this step took during the one before, less what issuing the next took during this one. With it,
+    the time between begin and end is what this step costs, also as the first or last of a few."""
 
 
 def prefill_chunk(batch: Batch, row: Row, chunk_tokens: int) -> None:
@@ -73,23 +76,31 @@ def plain_step(batch: Batch, look_ahead: bool, guard_margin: float, clock: Clock
 
     With `look_ahead` the next plain step is issued before this one's tokens are read, so that building it
     overlaps with computing this one. A row that joined while a step was in flight is first part of the next
-    one. `guard_margin`: a choice whose margin is not above it is left to a forward of that row alone; 0 trusts
-    every choice.
+    one. `guard_margin`: a choice whose margin is not above it is left to a forward of that row alone, which takes the
+    row out of the next step; 0 trusts every choice.
     """
     start_ms = clock()
     with batch.undone_on_error():
-        flight = batch.flight or _issue(batch, None, guard_margin)
-        batch.flight = _issue(batch, flight, guard_margin) if look_ahead else None
+        borrowed_ms = batch.flight.issue_ms if batch.flight is not None else 0.0
+        flight = batch.flight or _issue(batch, None, guard_margin, clock)
+        batch.flight = _issue(batch, flight, guard_margin, clock) if look_ahead else None
+        if batch.flight is not None:
+            borrowed_ms -= batch.flight.issue_ms
         chosen = int_rows(flight.choice.tokens)
         margins = float_rows(flight.choice.margins) if flight.choice.margins is not None else None
         kept = [1 if margins is None else _trusted(margins[at], guard_margin, 1) for at in range(len(flight.rows))]
+        if batch.flight is not None and not all(kept):
+            # The next step took in choices that are not trusted.
+            batch.flight = batch.flight.without(
+                [row for row, count in zip(flight.rows, kept, strict=True) if not count]
+            )
         results = [
             RowResult(row, chosen[at][: kept[at]], [False] * kept[at], flight.choice.logits[at])
             for at, row in enumerate(flight.rows)
             if row.slot is not None
         ]
         results = _finished(batch, results, flight.rows, flight.hidden, flight.choice.tokens, kept)
-    return StepResult(results, 0.0, clock() - start_ms)
+    return StepResult(results, 0.0, clock() - start_ms + borrowed_ms, borrowed_ms)
 
 
 def draft_verify_round(
@@ -206,9 +217,9 @@ def _finished(
     return finished
 
 
-def _issue(batch: Batch, flight: Flight | None, guard_margin: float) -> Flight:
+def _issue(batch: Batch, flight: Flight | None, guard_margin: float, clock: Clock) -> Flight:
     """Issues a plain step of all decoding rows, behind the tokens that `flight` is choosing."""
-    rows = batch.decoding
+    start_ms, rows = clock(), batch.decoding
     aloft = {} if flight is None else {id(row): at for at, row in enumerate(flight.rows)}
     sources = [aloft.get(id(row)) for row in rows]
     for row, source in zip(rows, sources, strict=True):
@@ -233,7 +244,7 @@ def _issue(batch: Batch, flight: Flight | None, guard_margin: float) -> Flight:
     ]
     choice = choose_rows(places, step.logits, margins=guard_margin > 0.0 and len(rows) > 1)
     mx.async_eval(choice.tokens)
-    return Flight(tuple(rows), choice, step.hidden)
+    return Flight(tuple(rows), choice, step.hidden, clock() - start_ms)
 
 
 def _newest(rows: Sequence[Row]) -> mx.array:

@@ -96,7 +96,7 @@ class Stepper:
         # A row alone is what every other forward is held against.
         margin = self._margins.batch if len(batch.decoding) > 1 else 0.0
         more = any(row.remaining > 1 for row in batch.decoding)
-        return plain_step(batch, margin == 0.0 and more and next_is_plain(), margin, self._clock)
+        return plain_step(batch, more and next_is_plain(), margin, self._clock)
 
     def _round(self, widths: list[int], labels: dict[int, StepLabel]) -> StepResult:
         """A round of these widths, or of as many drafts as the rule finds worth it.
