@@ -15,7 +15,7 @@ from burstgate_bench.command import prepared
 
 
 def main(
-    tokens: Annotated[int, typer.Option(min=16, max=2000, help="Tokens of every answer.")] = 32,
+    tokens: Annotated[int, typer.Option(min=16, max=2000, help="Tokens of every answer.")] = 80,
     blocks: Annotated[int, typer.Option(min=1, max=50, help="ABBA blocks; each gives two samples a side.")] = 1,
     unpadded: Annotated[
         bool, typer.Option("--unpadded", help="Let mlx-lm run without the row padding that makes batches exact.")
