@@ -80,7 +80,8 @@ class Baseline:
             times_ms.append(self._clock())
         # It leaves one step behind that nobody reads, which must not run into what is measured next.
         mx.synchronize(generation_stream)
-        return Answer(tuple(tokens), 1, times_ms[-1] - times_ms[0], plain_steps=len(tokens))
+        deliveries = tuple((at, 1) for at in times_ms)
+        return Answer(tuple(tokens), 1, times_ms[-1] - times_ms[0], plain_steps=len(tokens), deliveries=deliveries)
 
     def _batch(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[Answer]:
         generator = BatchGenerator(self._target.model, max_tokens=max_tokens)

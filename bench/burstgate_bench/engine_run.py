@@ -3,14 +3,17 @@
 All arms share one process and one load of the models, and run in ABBA order. Imports mlx: install the BLAS first.
 """
 
+import itertools
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from burstgate import Client, Delta, PolicyState, Stop
+from burstgate import PolicyState
 from burstgate_bench.answers import Answer, shared_tokens_per_second
-from burstgate_bench.arms import Arm, ArmKind
+from burstgate_bench.arms import Arm, ArmKind, abba
 from burstgate_bench.duels import Duel, run_duel
+from burstgate_bench.grpc_client import Stream, client_process
 from burstgate_bench.host_time import host_ms
 from burstgate_bench.lab import Lab
 from burstgate_bench.prompts import BY_KIND, PromptCase
@@ -19,6 +22,8 @@ from burstgate_decode.startup import clock_ms
 BATCH_WIDTHS = (2, 4, 8)
 AUTO_WIDTHS = (1, 4, 8)
 _GRPC_WIDTHS = (1, 8)
+_FIRST_TOKEN_REPEATS = 4
+_FIRST_ORDINARY_TOKEN = 500
 _HOST_WIDTHS = (1, 8)
 # A pass gives the policy a profiled burst or two of each kind; it needs four in all.
 _MOST_WARM_UP_PASSES = 6
@@ -37,6 +42,15 @@ class EngineOptions:
     """Let mlx-lm run without the row padding that makes verifies exact."""
 
 
+@dataclass(frozen=True)
+class FirstToken:
+    """Median milliseconds from the request to its first token, on an idle engine."""
+
+    prompt_tokens: int
+    ours_ms: float
+    theirs_ms: float
+
+
 @dataclass
 class EngineResult:
     """Everything that was measured, by width or kind."""
@@ -45,6 +59,7 @@ class EngineResult:
     batch: dict[int, Duel] = field(default_factory=dict)
     auto: dict[int, dict[str, Duel]] = field(default_factory=dict)
     grpc: dict[int, Duel] = field(default_factory=dict)
+    first_token: FirstToken | None = None
     host_ms: dict[int, float] = field(default_factory=dict)
     """Milliseconds of a step around the arithmetic."""
     differing: int = 0
@@ -61,6 +76,9 @@ class EngineResult:
                 for width, by_kind in self.auto.items()
             },
             "grpc_vs_engine": {str(width): round(duel.ratio, 3) for width, duel in self.grpc.items()},
+            "first_token_over_mlx_lm_ms": round(self.first_token.ours_ms - self.first_token.theirs_ms, 1)
+            if self.first_token
+            else None,
             "host_ms": {str(width): round(ms, 2) for width, ms in self.host_ms.items()},
             "differing_answers": self.differing,
         }
@@ -82,15 +100,34 @@ def run_engine(lab: Lab, options: EngineOptions, say: Callable[[str], None]) -> 
         for kind in BY_KIND:
             duel = result.auto[width][kind] = bench.auto(width, kind)
             say(_shown(f"{width} {kind} streams, AUTO against plain", duel))
-    with lab.served() as address, Client(address) as client:
+    first = result.first_token = bench.first_token()
+    say(
+        f"first token of a prompt of {first.prompt_tokens}: {first.ours_ms:.0f} ms,"
+        f" with mlx_lm.stream_generate {first.theirs_ms:.0f} ms"
+    )
+    with lab.served() as address, client_process(address) as stream:
         for width in _GRPC_WIDTHS:
-            duel = result.grpc[width] = bench.grpc(client, width)
+            duel = result.grpc[width] = bench.grpc(stream, width)
             say(_shown(f"{width} streams, through gRPC against the engine in process", duel))
     for width in _HOST_WIDTHS:
         result.host_ms[width] = host_ms(lab.serving.target, width)
         say(f"{width} streams of a target that computes next to nothing: {result.host_ms[width]:.2f} ms a step")
     result.differing = bench.differing
     return result
+
+
+class _Plain:
+    """One plain answer of two tokens, by either side."""
+
+    def __init__(self, lab: Lab, prompt: tuple[int, ...]) -> None:
+        self._lab = lab
+        self._prompt = prompt
+
+    def ours(self) -> Answer:
+        return self._lab.run_together([(_CLASSIC, self._prompt)], 2, ignore_eos=True)[0]
+
+    def theirs(self) -> Answer:
+        return self._lab.baseline.mlx_lm(self._prompt, 2)
 
 
 class _Bench:
@@ -130,10 +167,22 @@ class _Bench:
         self._auto(prompts)
         return run_duel(partial(self._auto, prompts), partial(self._plain, prompts), self._blocks)
 
-    def grpc(self, client: Client, width: int) -> Duel:
+    def first_token(self) -> FirstToken:
+        """How long a prompt that nobody asked before takes to its first token, here and with mlx-lm."""
+        prompt = self._of_kind(1, "code")[0] * _FIRST_TOKEN_REPEATS
+        new = (_Plain(self._lab, (place, *prompt)) for place in itertools.count(_FIRST_ORDINARY_TOKEN))
+        self._first_of(next(new).ours)
+        times_ms: dict[str, list[float]] = {"ours": [], "theirs": []}
+        for side, _ in abba(("ours", "theirs"), (None,), self._blocks):
+            one = next(new)
+            times_ms[side].append(self._first_of(one.ours if side == "ours" else one.theirs))
+        return FirstToken(len(prompt) + 1, *(statistics.median(times) for times in times_ms.values()))
+
+    def grpc(self, stream: Stream, width: int) -> Duel:
         prompt = self._of_kind(1, "code")[0]
+        self._streamed(stream, prompt, width)
         return run_duel(
-            partial(self._streamed, client, prompt, width), partial(self._plain, [prompt] * width), self._blocks
+            partial(self._streamed, stream, prompt, width), partial(self._plain, [prompt] * width), self._blocks
         )
 
     def _plain(self, prompts: Sequence[tuple[int, ...]]) -> float:
@@ -156,15 +205,13 @@ class _Bench:
         batch = baseline.mlx_lm_batch_unpadded if self._unpadded else baseline.mlx_lm_batch
         return shared_tokens_per_second(batch(prompts, self._tokens))
 
-    def _streamed(self, client: Client, prompt: tuple[int, ...], width: int) -> float:
-        deliveries: list[list[tuple[float, int]]] = [[] for _ in range(width)]
-        stream = client.generate(
-            list(prompt), n=width, max_tokens=self._tokens, speculation="off", stop=Stop(ignore_eos=True)
-        )
-        for event in stream:
-            if isinstance(event, Delta):
-                deliveries[event.index].append((clock_ms(), len(event.token_ids)))
+    def _streamed(self, stream: Stream, prompt: tuple[int, ...], width: int) -> float:
+        deliveries = stream(prompt, width, self._tokens)
         return shared_tokens_per_second([Answer((), 1, 0.0, deliveries=tuple(row)) for row in deliveries])
+
+    def _first_of(self, answer: Callable[[], Answer]) -> float:
+        start_ms = clock_ms()
+        return answer().deliveries[0][0] - start_ms
 
     def _compare(self, prompts: Sequence[tuple[int, ...]], answers: Sequence[Answer]) -> None:
         for prompt, answer in zip(prompts, answers, strict=True):

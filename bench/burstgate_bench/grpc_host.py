@@ -1,6 +1,6 @@
 """The engine of a lab behind the real gRPC service, on a Unix socket of this process.
 
-Client and server share the interpreter here, so what is measured through it is a lower bound.
+Server and engine share a process, as in the decode service.
 """
 
 import asyncio
