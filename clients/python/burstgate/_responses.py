@@ -184,6 +184,7 @@ def _speculation(message: decode_pb2.SpeculationStats) -> results.SpeculationSta
         results.SpeculationStats,
         message,
         draft_widths=tuple(_mirror(results.DraftWidthCount, count) for count in message.draft_widths),
+        divergences=tuple(_mirror(results.Divergence, one) for one in message.divergences),
         bursts=tuple(
             results.BurstCount(
                 _MODES.get(count.mode, results.BurstMode.UNSPECIFIED),

@@ -139,6 +139,18 @@ class DraftWidthCount:
 
 
 @dataclass(frozen=True, slots=True)
+class Divergence:
+    """A position at which a shared forward preferred another token than a one-row step, whose token the answer has."""
+
+    position: int
+    """In the answer, from 0."""
+    shared_token_id: int
+    token_id: int
+    margin: float
+    """How far the shared forward's token lay above its next best."""
+
+
+@dataclass(frozen=True, slots=True)
 class SpeculationStats:
     """What speculation did for one answer."""
 
@@ -159,6 +171,10 @@ class SpeculationStats:
     """The last grant's sentence."""
     redecided: int
     """Positions decided again by a one-row step."""
+    diverged: int
+    """Those at which it chose another token."""
+    divergences: tuple[Divergence, ...]
+    """The first 16 of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,9 @@ _REDECIDED = prometheus_client.Counter(
     "burstgate_decode_redecided",
     "Positions decided again by a one-row step because a verify's margin was too small.",
 )
+_DIVERGED = prometheus_client.Counter(
+    "burstgate_decode_diverged", "Positions at which deciding again gave another token than the shared forward."
+)
 _BURSTS = prometheus_client.Counter(
     "burstgate_decode_bursts", "Bursts that finished answers took part in.", ["mode", "reason"]
 )
@@ -91,6 +94,7 @@ def observe_answer(answer: Completion) -> None:
     _STOPPED.inc(stats.stopped_early)
     _SAVED_DRAFTS.inc(stats.saved)
     _REDECIDED.inc(stats.redecided)
+    _DIVERGED.inc(stats.diverged)
     for (mode, reason), bursts in stats.bursts.items():
         _BURSTS.labels(mode.name.lower(), reason.name.lower()).inc(bursts)
     _FIRST_TOKEN.observe(timings.time_to_first_token_ms / 1e3)

@@ -1,5 +1,6 @@
 """Proto messages from domain values and back, field by field. Pure and total."""
 
+from dataclasses import asdict
 from typing import Any
 
 from google.protobuf.message import Message
@@ -218,4 +219,6 @@ def _stats(stats: SpeculationStats) -> decode_pb2.SpeculationStats:
         ],
         explanation=stats.explanation,
         redecided=stats.redecided,
+        diverged=stats.diverged,
+        divergences=[decode_pb2.Divergence(**asdict(one)) for one in stats.divergences],
     )

@@ -176,8 +176,13 @@ def test_what_a_batch_gets_wrong_within_the_margin_never_reaches_the_step_in_fli
         in_flight += rows.batch.flight is not None
     for found, one in zip(driven, expected, strict=True):
         same(found, one)
-    redecided = [found.completion.speculation.redecided for found in driven]
-    assert sum(redecided) > 8
+    stats = [found.completion.speculation for found in driven]
+    assert sum(one.redecided for one in stats) > 8
+    for found, one in zip(driven, stats, strict=True):
+        assert one.diverged == one.redecided
+        for divergence in one.divergences:
+            assert divergence.margin <= margin
+            assert divergence.shared_token_id == divergence.token_id + 1 == found.answer[divergence.position] + 1
     assert in_flight > max(found.completion.completion_tokens for found in driven) // 2
 
 

@@ -8,6 +8,7 @@ from burstgate_decode import wire
 from burstgate_decode.engine.request import (
     Completion,
     Delta,
+    Divergence,
     FinishReason,
     Priority,
     SpeculationChoice,
@@ -113,7 +114,9 @@ def test_a_completion_tells_rates_and_means() -> None:
         plain_steps=1,
         proposed=6,
         accepted=3,
-        redecided=1,
+        redecided=3,
+        diverged=1,
+        divergences=[Divergence(7, 11, 12, 0.25)],
         accepted_by_position=[2, 1],
         rounds_by_draft_width={8: 1, 4: 1},
         bursts={(Mode.SPECULATIVE, Reason.GATE_SPECULATIVE): 2, (Mode.PLAIN, Reason.GATE_PLAIN): 1},
@@ -124,6 +127,14 @@ def test_a_completion_tells_rates_and_means() -> None:
     assert message.speculation.mean_accepted_length == 1.5
     assert [(count.draft_width, count.rounds) for count in message.speculation.draft_widths] == [(4, 1), (8, 1)]
     assert sum(count.bursts for count in message.speculation.bursts) == 3
+    (divergence,) = message.speculation.divergences
+    assert (message.speculation.redecided, message.speculation.diverged) == (3, 1)
+    assert (divergence.position, divergence.shared_token_id, divergence.token_id, divergence.margin) == (
+        7,
+        11,
+        12,
+        0.25,
+    )
     assert (message.seed, message.index) == (2**64 - 1, 2)
     assert message.WhichOneof("matched_stop") is None
 

@@ -34,7 +34,7 @@ def _speculation(stats: SpeculationStats) -> str:
     if stats.plain_steps:
         parts.append(f"{stats.plain_steps} plain steps")
     if stats.redecided:
-        parts.append(f"{stats.redecided} positions decided again")
+        parts.append(f"{stats.redecided} positions decided again, {stats.diverged} of them otherwise")
     if stats.bursts:
         parts.append("bursts " + ", ".join(map(_burst, stats.bursts)))
     if stats.explanation:

@@ -108,6 +108,18 @@ class Delta:
     logprobs: tuple[TokenLogprobs, ...] = ()
 
 
+@dataclass(frozen=True)
+class Divergence:
+    """A position at which a forward that others shared chose another token than a one-row step, whose token holds."""
+
+    position: int
+    """In the answer, from 0."""
+    shared_token_id: int
+    token_id: int
+    margin: float
+    """By which the shared forward preferred its token."""
+
+
 @dataclass
 class SpeculationStats:
     """What speculation did for one answer."""
@@ -124,6 +136,10 @@ class SpeculationStats:
     """Rounds in which a rule made the verify narrower than it might have been."""
     accepted: int = 0
     redecided: int = 0
+    diverged: int = 0
+    """Positions decided again with another outcome."""
+    divergences: list[Divergence] = field(default_factory=list)
+    """The first of them."""
     accepted_by_position: list[int] = field(default_factory=list)
     rounds_by_draft_width: dict[int, int] = field(default_factory=dict)
     bursts: dict[tuple[Mode, Reason], int] = field(default_factory=dict)

@@ -19,7 +19,7 @@ import mlx.core as mx
 from burstgate_decode.engine.batch import Batch, Flight, slot_of
 from burstgate_decode.engine.choosing import Place, choose_rows, pick_rows
 from burstgate_decode.engine.draft_watch import DraftWatch
-from burstgate_decode.engine.request import Clock
+from burstgate_decode.engine.request import Clock, Divergence
 from burstgate_decode.engine.row import Row
 from burstgate_decode.engine.stopping import StoppingRule
 from burstgate_decode.models.arrays import as_int, float_rows, int_rows
@@ -36,7 +36,10 @@ class RowResult:
     """Processed logits of the tokens, `[L, V]`, if the row reports log-probabilities."""
     draft_width: int = 1
     accepted: int = 0
-    redecided: bool = False
+    doubted: tuple[int, float] | None = None
+    """The choice behind `tokens` that a one-row step has to decide again, or has decided again, and its margin."""
+    divergence: Divergence | None = None
+    """What came of that, if it was another token."""
     dropped: int = 0
     """Drafts made and not verified."""
     saved: int = 0
@@ -95,10 +98,13 @@ def plain_step(batch: Batch, look_ahead: bool, guard_margin: float, clock: Clock
                 [row for row, count in zip(flight.rows, kept, strict=True) if not count]
             )
         results = [
-            RowResult(row, chosen[at][: kept[at]], [False] * kept[at], flight.choice.logits[at])
+            RowResult(
+                row, chosen[at][: kept[at]], [False] * kept[at], flight.choice.logits[at],
+                doubted=_doubted(chosen[at], margins, at, kept[at], 1),
+            )
             for at, row in enumerate(flight.rows)
             if row.slot is not None
-        ]
+        ]  # fmt: skip
         results = _finished(batch, results, flight.rows, flight.hidden, flight.choice.tokens, kept)
     return StepResult(results, 0.0, clock() - start_ms + borrowed_ms, borrowed_ms)
 
@@ -151,6 +157,7 @@ def draft_verify_round(
                     row, chosen[at][:kept], flags, choice.logits[at], width, min(accepted, kept),
                     dropped=own - (width - 1), saved=allowed - 1 - own, matched=matched,
                     probabilities=tuple(probabilities[at][:own]),
+                    doubted=_doubted(chosen[at], margins, at, kept, accepted + 1),
                 )
             )  # fmt: skip
         counts = [len(result.tokens) for result in results]
@@ -197,7 +204,7 @@ def _finished(
     decisions = {
         at: _decide_alone(batch, result.row, result.tokens)
         for at, result in enumerate(results)
-        if len(result.tokens) == result.accepted
+        if result.doubted is not None
     }
     batch.observe(rows, hidden, tokens, counts)
     finished = list(results)
@@ -207,14 +214,22 @@ def _finished(
         known = (
             None if result.logits is None else mx.concatenate([result.logits[: len(result.tokens)], decision.logits])
         )
+        token = as_int(decision.token)
         finished[at] = replace(
             result,
-            tokens=[*result.tokens, as_int(decision.token)],
+            tokens=[*result.tokens, token],
             drafted=[*result.drafted, False],
             logits=known,
-            redecided=True,
+            divergence=_divergence(result, token),
         )
     return finished
+
+
+def _divergence(result: RowResult, token: int) -> Divergence | None:
+    if result.doubted is None or result.doubted[0] == token:
+        return None
+    shared, margin = result.doubted
+    return Divergence(result.row.emitted + len(result.tokens), shared, token, margin)
 
 
 def _issue(batch: Batch, flight: Flight | None, guard_margin: float, clock: Clock) -> Flight:
@@ -271,3 +286,10 @@ def _trusted(margins: Sequence[float], guard_margin: float, count: int) -> int:
         if margins[place] <= guard_margin:
             return place
     return count
+
+
+def _doubted(
+    chosen: Sequence[int], margins: Sequence[Sequence[float]] | None, at: int, kept: int, count: int
+) -> tuple[int, float] | None:
+    """The first of row `at`'s first `count` choices that is not trusted, and its margin; `kept` lie before it."""
+    return None if margins is None or kept == count else (chosen[kept], margins[at][kept])

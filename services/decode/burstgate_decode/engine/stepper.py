@@ -20,6 +20,8 @@ from burstgate_policy.core.types import Reason
 
 _log = structlog.get_logger(__name__)
 
+# Of an answer; all are counted.
+_MOST_DIVERGENCES = 16
 # What these rounds measure is a draft width, whose acceptance must not depend on which drafts looked promising.
 _MEASURES_WIDTH = frozenset({Reason.PROFILING_SPECULATIVE, Reason.RECHALLENGE})
 
@@ -166,7 +168,11 @@ def count_positions(counts: list[int], accepted: int) -> None:
 
 def _count(row: Row, result: RowResult) -> None:
     stats = row.stats
-    stats.redecided += result.redecided
+    stats.redecided += result.doubted is not None
+    if result.divergence is not None:
+        stats.diverged += 1
+        if len(stats.divergences) < _MOST_DIVERGENCES:
+            stats.divergences.append(result.divergence)
     if result.draft_width == 1:
         stats.plain_steps += 1
         return

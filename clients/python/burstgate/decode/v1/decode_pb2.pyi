@@ -257,7 +257,7 @@ class DraftWidthCount(_message.Message):
     def __init__(self, draft_width: _Optional[int] = ..., rounds: _Optional[int] = ...) -> None: ...
 
 class SpeculationStats(_message.Message):
-    __slots__ = ("rounds", "plain_steps", "proposed", "accepted", "accepted_by_position", "mean_accepted_length", "draft_widths", "bursts", "explanation", "redecided")
+    __slots__ = ("rounds", "plain_steps", "proposed", "accepted", "accepted_by_position", "mean_accepted_length", "draft_widths", "bursts", "explanation", "redecided", "diverged", "divergences")
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     PLAIN_STEPS_FIELD_NUMBER: _ClassVar[int]
     PROPOSED_FIELD_NUMBER: _ClassVar[int]
@@ -268,6 +268,8 @@ class SpeculationStats(_message.Message):
     BURSTS_FIELD_NUMBER: _ClassVar[int]
     EXPLANATION_FIELD_NUMBER: _ClassVar[int]
     REDECIDED_FIELD_NUMBER: _ClassVar[int]
+    DIVERGED_FIELD_NUMBER: _ClassVar[int]
+    DIVERGENCES_FIELD_NUMBER: _ClassVar[int]
     rounds: int
     plain_steps: int
     proposed: int
@@ -278,7 +280,21 @@ class SpeculationStats(_message.Message):
     bursts: _containers.RepeatedCompositeFieldContainer[BurstCount]
     explanation: str
     redecided: int
-    def __init__(self, rounds: _Optional[int] = ..., plain_steps: _Optional[int] = ..., proposed: _Optional[int] = ..., accepted: _Optional[int] = ..., accepted_by_position: _Optional[_Iterable[int]] = ..., mean_accepted_length: _Optional[float] = ..., draft_widths: _Optional[_Iterable[_Union[DraftWidthCount, _Mapping]]] = ..., bursts: _Optional[_Iterable[_Union[BurstCount, _Mapping]]] = ..., explanation: _Optional[str] = ..., redecided: _Optional[int] = ...) -> None: ...
+    diverged: int
+    divergences: _containers.RepeatedCompositeFieldContainer[Divergence]
+    def __init__(self, rounds: _Optional[int] = ..., plain_steps: _Optional[int] = ..., proposed: _Optional[int] = ..., accepted: _Optional[int] = ..., accepted_by_position: _Optional[_Iterable[int]] = ..., mean_accepted_length: _Optional[float] = ..., draft_widths: _Optional[_Iterable[_Union[DraftWidthCount, _Mapping]]] = ..., bursts: _Optional[_Iterable[_Union[BurstCount, _Mapping]]] = ..., explanation: _Optional[str] = ..., redecided: _Optional[int] = ..., diverged: _Optional[int] = ..., divergences: _Optional[_Iterable[_Union[Divergence, _Mapping]]] = ...) -> None: ...
+
+class Divergence(_message.Message):
+    __slots__ = ("position", "shared_token_id", "token_id", "margin")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    SHARED_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    MARGIN_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    shared_token_id: int
+    token_id: int
+    margin: float
+    def __init__(self, position: _Optional[int] = ..., shared_token_id: _Optional[int] = ..., token_id: _Optional[int] = ..., margin: _Optional[float] = ...) -> None: ...
 
 class CountTokensRequest(_message.Message):
     __slots__ = ("model", "chat", "text", "tokens", "return_ids")
