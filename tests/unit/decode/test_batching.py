@@ -193,6 +193,14 @@ def test_a_step_costs_the_same_whichever_step_its_issuing_overlapped_with(rows: 
     assert sum(borrowed) == pytest.approx(0.0, abs=1e-6)
 
 
+def test_a_step_that_was_issued_in_vain_is_paid_by_the_one_that_issued_it(rows: BatchDriver, ask: Ask) -> None:
+    for message in _MESSAGES[:2]:
+        rows.open(ask(message, max_tokens=4))
+    done = rows.step(1, GuardMargins(batch=1e9), look_ahead=True)
+    assert rows.batch.flight is None
+    assert done.borrowed_ms == 0.0
+
+
 def test_rows_of_a_model_with_a_sliding_window_decode_beside_each_other(pair: Pair) -> None:
     window, vocab = 12, 97
     args = {"num_key_value_heads": 2, "sliding_window": window, "layer_types": ["full_attention", "sliding_attention"]}

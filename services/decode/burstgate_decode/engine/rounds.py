@@ -87,8 +87,6 @@ def plain_step(batch: Batch, look_ahead: bool, guard_margin: float, clock: Clock
         borrowed_ms = batch.flight.issue_ms if batch.flight is not None else 0.0
         flight = batch.flight or _issue(batch, None, guard_margin, clock)
         batch.flight = _issue(batch, flight, guard_margin, clock) if look_ahead else None
-        if batch.flight is not None:
-            borrowed_ms -= batch.flight.issue_ms
         chosen = int_rows(flight.choice.tokens)
         margins = float_rows(flight.choice.margins) if flight.choice.margins is not None else None
         kept = [1 if margins is None else _trusted(margins[at], guard_margin, 1) for at in range(len(flight.rows))]
@@ -97,6 +95,9 @@ def plain_step(batch: Batch, look_ahead: bool, guard_margin: float, clock: Clock
             batch.flight = batch.flight.without(
                 [row for row, count in zip(flight.rows, kept, strict=True) if not count]
             )
+        if batch.flight is not None:
+            # A step that nobody is left of was issued in vain, at this one's cost.
+            borrowed_ms -= batch.flight.issue_ms
         results = [
             RowResult(
                 row, chosen[at][: kept[at]], [False] * kept[at], flight.choice.logits[at],
