@@ -131,7 +131,8 @@ async def soak(
         running.append(tasks.create_task(_watch(client, decode, soaked, say)))
         running.append(tasks.create_task(_break(policy, Random(seed), outages_per_s, soaked)))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(_ended(decode), seconds)
+            async with asyncio.timeout(seconds):
+                await _ended(decode)
         # Whoever still reads leaves in the middle of an answer.
         for task in running:
             task.cancel()

@@ -110,7 +110,8 @@ class DecodeServicer(decode_pb2_grpc.DecodeServiceServicer):
 
     async def _send(self, context: _Context, response: decode_pb2.GenerateResponse) -> None:
         try:
-            await asyncio.wait_for(context.write(response), self._settings.stalled_client_s)
+            async with asyncio.timeout(self._settings.stalled_client_s):
+                await context.write(response)
         except TimeoutError:
             raise Fault(
                 FaultKind.RESOURCE_EXHAUSTED,

@@ -5,6 +5,7 @@ and what takes real work is done on a thread. Nothing here decides and nothing h
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
@@ -235,10 +236,9 @@ class PolicyAdminServicer(admin_pb2_grpc.PolicyAdminServiceServicer):
         )
 
     async def _pause(self, wait_s: float) -> None:
-        try:
-            await asyncio.wait_for(self._ending.wait(), wait_s)
-        except TimeoutError:
-            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._ending.wait()
 
 
 def _matches(wanted: admin_pb2.VerdictFilter, snapshot: Snapshot) -> bool:

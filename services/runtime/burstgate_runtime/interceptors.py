@@ -110,14 +110,7 @@ class _CountedWrites:
 
     async def write(self, response: Any) -> None:
         """Sends a response."""
-        try:
-            await self._context.write(response)
-        except Exception as error:
-            # What the core raises into a call that a server's stop has ended is no defect of the handler;
-            # its class is private.
-            if type(error).__name__ != "_ServerStoppedError":
-                raise
-            raise asyncio.CancelledError from error
+        await self._context.write(response)
         self._metrics.sent.inc()
 
     def __getattr__(self, name: str) -> Any:

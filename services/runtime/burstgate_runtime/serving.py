@@ -26,6 +26,8 @@ from burstgate_runtime.settings import ServiceSettings
 _FLUSH_S = 0.1
 # Lets cancelled handlers give back what they hold.
 _UNWIND_S = 1.0
+# Longer than any drain: the core must not end calls by itself, because doing it twice crashes the process.
+_NO_LIMIT_S = 1e6
 
 
 class ServeError(Exception):
@@ -63,6 +65,7 @@ class GrpcService:
         )
         self._bound_address = ""
         self._stop_metrics: Callable[[], None] | None = None
+        self._cutting: asyncio.Task[None] | None = None
 
     @property
     def bound_address(self) -> str:
@@ -119,7 +122,7 @@ class GrpcService:
         self._log.info("draining", calls=calls.running, drain_timeout_s=grace_s)
         await self._health.enter_graceful_shutdown()
         # A client watching the health would hold the server for the whole grace: only our own calls count.
-        stopping = asyncio.create_task(self._server.stop(grace_s))
+        stopping = asyncio.create_task(self._server.stop(_NO_LIMIT_S))
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_s):
@@ -139,10 +142,13 @@ class GrpcService:
         return cut
 
     async def _cut_off(self) -> None:
-        await self._server.stop(None)
+        # Only once, and to its end also if whoever waits for it is cancelled: see _NO_LIMIT_S.
+        self._cutting = self._cutting or asyncio.create_task(self._server.stop(None))
+        await asyncio.shield(self._cutting)
         # stop() ends calls but does not wait for what their handlers still do in `finally`.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._interceptor.calls.wait_idle(), _UNWIND_S)
+            async with asyncio.timeout(_UNWIND_S):
+                await self._interceptor.calls.wait_idle()
 
     def _bind(self) -> None:
         listen = self._listen

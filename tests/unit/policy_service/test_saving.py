@@ -85,7 +85,8 @@ async def test_the_way_out_waits_for_hints_that_are_being_stored(service: Servic
     await asyncio.sleep(0.05)
     assert not finishing.done()
     service.store.disk_is_free.set()
-    await asyncio.wait_for(finishing, 5)
+    async with asyncio.timeout(5):
+        await finishing
     (load,) = FileHintStore(service.store.folder).changes().loads
     assert load.document is not None
     assert load.document.key.target == "target"

@@ -242,10 +242,13 @@ async def test_any_other_request_id_is_replaced_by_a_fresh_one(bench: Bench, giv
 
 async def test_cancelling_a_unary_call_runs_the_handlers_cleanup(bench: Bench) -> None:
     call = bench.unary("hang")(REQUEST)
-    await asyncio.wait_for(bench.handlers.began.wait(), 2)
+    async with asyncio.timeout(2):
+        await bench.handlers.began.wait()
     call.cancel()
-    await asyncio.wait_for(bench.handlers.cleaned_up.wait(), 2)
-    await asyncio.wait_for(bench.interceptor.calls.wait_idle(), 2)
+    async with asyncio.timeout(2):
+        await bench.handlers.cleaned_up.wait()
+    async with asyncio.timeout(2):
+        await bench.interceptor.calls.wait_idle()
 
 
 async def test_leaving_a_stream_runs_the_generators_cleanup_before_the_call_counts_as_ended(
@@ -255,7 +258,8 @@ async def test_leaving_a_stream_runs_the_generators_cleanup_before_the_call_coun
     await call.read()
     assert bench.interceptor.calls.running == 1
     call.cancel()
-    await asyncio.wait_for(bench.interceptor.calls.wait_idle(), 2)
+    async with asyncio.timeout(2):
+        await bench.interceptor.calls.wait_idle()
     assert bench.handlers.cleaned_up.is_set()
 
 
@@ -265,7 +269,8 @@ async def test_a_client_that_stops_reading_and_leaves_runs_the_generators_cleanu
     # Flow control now holds the server at a write, outside of the handler's own code.
     await asyncio.sleep(0.2)
     call.cancel()
-    await asyncio.wait_for(bench.interceptor.calls.wait_idle(), 2)
+    async with asyncio.timeout(2):
+        await bench.interceptor.calls.wait_idle()
     assert bench.handlers.cleaned_up.is_set()
 
 
@@ -299,7 +304,8 @@ async def test_every_call_is_counted_once_under_the_code_it_ended_with(bench: Be
 async def test_an_expired_call_is_counted_as_deadline_exceeded(bench: Bench) -> None:
     error = await failure(bench.unary("hang")(REQUEST, timeout=0.05))
     assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    await asyncio.wait_for(bench.interceptor.calls.wait_idle(), 2)
+    async with asyncio.timeout(2):
+        await bench.interceptor.calls.wait_idle()
     assert sample("grpc_server_handled_total", "hang", grpc_type="unary", grpc_code="DEADLINE_EXCEEDED") >= 1
 
 

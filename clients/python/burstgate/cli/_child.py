@@ -128,7 +128,8 @@ class Child:
         """Asks it to drain, waits as long as it may take, and ends it then."""
         self._signal(signal.SIGTERM)
         try:
-            return await asyncio.wait_for(self.exited(), limit_s)
+            async with asyncio.timeout(limit_s):
+                return await self.exited()
         except TimeoutError:
             self.kill()
             return await self.exited()

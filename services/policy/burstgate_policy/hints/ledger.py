@@ -150,7 +150,8 @@ class HintLedger:
                 await asyncio.sleep(self._refresh_s)
             else:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), self._refresh_s)
+                    async with asyncio.timeout(self._refresh_s):
+                        await self._wake.wait()
             try:
                 await self.synchronise()
             except Exception:  # noqa: BLE001  (a task that ended would be missed by nobody until the next start)
