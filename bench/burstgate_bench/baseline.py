@@ -18,10 +18,9 @@ from burstgate_bench.divergence import Doubt
 from burstgate_decode.engine.request import Clock
 from burstgate_decode.models.arrays import as_float
 from burstgate_decode.models.blas import BlasReport
-from burstgate_decode.models.row_padding import make_rows_exact
 from burstgate_decode.models.sequence_cache import cache_arrays
 from burstgate_decode.models.table_rope import original_ropes
-from burstgate_decode.models.target import Target, linear_shapes
+from burstgate_decode.models.target import Target
 
 _Result = TypeVar("_Result")
 
@@ -32,13 +31,11 @@ _CHUNK_TOKENS = 512
 class Baseline:
     """The target without the engine. Any thread may call it."""
 
-    def __init__(self, target: Target, blas: BlasReport, widest: int, clock: Clock) -> None:
-        """`widest`: rows of the widest verify that row padding was set up for."""
+    def __init__(self, target: Target, blas: BlasReport, clock: Clock) -> None:
+        """`blas` is the one in place."""
         self._target = target
         self._blas = blas
-        self._widest = widest
         self._clock = clock
-        self._padding: dict[tuple[int, int], int] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="baseline")
 
     def mlx_lm(self, prompt: Sequence[int], max_tokens: int) -> Answer:
@@ -106,13 +103,12 @@ class Baseline:
             return run(*args)
 
     def _without_padding(self, run: Callable[..., _Result], *args: Any) -> _Result:
-        if self._padding is None:
-            self._padding = make_rows_exact(self._blas, linear_shapes(self._target.model), self._widest)
+        padding = self._blas.row_padding
         self._blas.set_row_padding({}, 1)
         try:
             return run(*args)
         finally:
-            self._blas.set_row_padding(self._padding, self._widest)
+            self._blas.set_row_padding(*padding)
 
     def _doubt(self, tokens: Sequence[int], expected: int | None, other: int | None) -> Doubt:
         cache = self._target.make_cache()

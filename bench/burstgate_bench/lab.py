@@ -144,7 +144,7 @@ def open_lab(blas: BlasReport, **settings: Any) -> Iterator[Lab]:
         serving = loaded[0].serving
         if serving.drafter is None:
             raise NothingToMeasureError(f"there is nothing to compare: {serving.no_drafter_because}")
-        baseline = Baseline(serving.target, serving.blas, serving.draft_width, clock_ms)
+        baseline = Baseline(serving.target, serving.blas, clock_ms)
         stack.callback(baseline.close)
         policy = stack.enter_context(PolicyClient(address))
         yield Lab(engine, serving, policy, baseline, chosen)

@@ -166,11 +166,9 @@ def _secure_exactness(
     """Probes exactness, after padding small products so that a row does not depend on its neighbours."""
     if blas.active:
         widest = max(draft_width, _LEAST_PADDED_ROWS)
-        table = make_rows_exact(blas, linear_shapes(target.model), widest)
         # Drafting need not be exact: what it proposes is verified.
         free = drafter.product_shapes if drafter is not None else []
-        table |= {shape: 1 for shape in free if shape not in table}
-        blas.set_row_padding(table, widest)
+        table = make_rows_exact(blas, linear_shapes(target.model), widest, free)
         _log.info("rows_padded", products={f"{n}x{k}": rows for (n, k), rows in table.items()})
     return probe_exactness(target, draft_width, settings.max_active_rows, settings.prefill_chunk_tokens)
 

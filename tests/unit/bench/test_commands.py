@@ -15,13 +15,13 @@ def run(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_commands_leave_mlx_alone_until_the_blas_is_chosen() -> None:
-    names = ("quick", "equality", "engine", "hindsight", "stopping")
+    names = ("quick", "equality", "engine", "hindsight", "products", "stopping")
     modules = ", ".join(f"burstgate_bench.{name}" for name in names)
     code = f"import sys, {modules}; sys.exit('mlx.core' in sys.modules)"
     assert run("-c", code).returncode == 0
 
 
-@pytest.mark.parametrize("command", ["quick", "equality", "engine", "hindsight", "stopping"])
+@pytest.mark.parametrize("command", ["quick", "equality", "engine", "hindsight", "products", "stopping"])
 def test_a_bad_setting_ends_with_code_2_and_names_the_variable(command: str) -> None:
     done = run("-m", f"burstgate_bench.{command}", BURSTGATE_BLAS="fast")
     assert done.returncode == 2

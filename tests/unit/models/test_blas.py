@@ -192,7 +192,7 @@ def test_a_padding_to_impossible_numbers_is_refused(run_script: RunScript) -> No
     printed = run_script(
         installing("'reference'")
         + """
-for table, rows in (({(2, 2): -1}, 8), ({}, 0)):
+for table, rows in (({(2, 2): -1}, 8), ({}, -1)):
     try:
         report.set_row_padding(table, rows)
     except ValueError as error:

@@ -24,13 +24,15 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from burstgate_decode.models.errors import BlasError
 
 BlasChoice = Literal["auto", "openblas", "reference"]
 
-_SOURCE: Final = Path(__file__).with_name("blas_shim.c")
+_SOURCES: Final = tuple(
+    Path(__file__).with_name(name) for name in ("blas_shim.c", "weight_product.c", "weight_product.h")
+)
 _COMPILERS: Final = ("cc", "gcc", "clang")
 # The sums of the shim's own products must not depend on where a compiler finds a fused multiply-add.
 _FLAGS: Final = ("-O3", "-std=gnu11", "-ffp-contract=off", "-shared", "-fPIC", "-pthread")
@@ -43,6 +45,13 @@ _PRICE: Final = (
 
 class _Entry(ctypes.Structure):
     _fields_ = [("n", ctypes.c_int), ("k", ctypes.c_int), ("rows", ctypes.c_int)]
+
+
+class RowPadding(NamedTuple):
+    """How products are kept independent of their number of rows: see `BlasReport.set_row_padding`."""
+
+    table: Mapping[tuple[int, int], int]
+    default_rows: int
 
 
 @dataclass(frozen=True)
@@ -61,18 +70,25 @@ class BlasReport:
         """Make row i of a product independent of how many rows it has.
 
         `table` gives, for a weight of [N, K], the rows a smaller product is padded to (1: none, 0: the shim
-        computes it in an order of its own, which is exact but slower for large weights). Products not
-        listed are padded to `default_rows`. Unless that is 1, attention products and weights as small are
-        computed by the shim, in an order that depends neither on the rows nor on masked keys. An empty table
+        computes it in an order of its own; products of more than 256 rows are OpenBLAS's all the same). Products not
+        listed are treated as if listed with `default_rows`. Unless that is 1, attention products and weights as
+        small are computed by the shim, in an order that depends neither on the rows nor on masked keys. An empty table
         with 1 switches it all off. Nothing happens without OpenBLAS: the reference BLAS has this property by itself.
         """
-        if default_rows < 1 or any(rows < 0 for rows in table.values()):
-            raise ValueError("default_rows must be at least 1, and rows in the table at least 0")
+        if default_rows < 0 or any(rows < 0 for rows in table.values()):
+            raise ValueError("default_rows and the rows in the table must be at least 0")
         if self.library is None:
             return
         entries = (_Entry * len(table))(*(_Entry(n, k, rows) for (n, k), rows in table.items()))
         if not self.library.burstgate_set_plan(entries, len(table), default_rows):
             raise MemoryError("no memory for the row padding table")
+        global _row_padding  # noqa: PLW0603  (of the process, as the library is)
+        _row_padding = RowPadding(dict(table), default_rows)
+
+    @property
+    def row_padding(self) -> RowPadding:
+        """What was set last."""
+        return _row_padding
 
     def calls(self) -> int:
         """How many products have gone through OpenBLAS so far; 0 without it."""
@@ -106,6 +122,7 @@ def install_blas(
 
 _lock = threading.Lock()  # guards _installed: two threads must not load two builds
 _installed: BlasReport | None = None
+_row_padding = RowPadding({}, 1)
 
 
 class _UnavailableError(Exception):
@@ -158,7 +175,7 @@ def _find_openblas() -> _OpenBlas:
 
 
 def _load_shim(openblas: _OpenBlas, cache: Path, environ: Mapping[str, str]) -> tuple[ctypes.CDLL, str | None]:
-    source = _SOURCE.read_bytes()
+    source = b"".join(path.read_bytes() for path in _SOURCES)
     identity = (source, openblas.version, openblas.library, _FLAGS, _processor())
     digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
     target = cache / f"libburstgate_blas-{digest}.so"
@@ -193,7 +210,7 @@ def _compile(openblas: _OpenBlas, target: Path, environ: Mapping[str, str]) -> P
     compiler = _compiler(environ)
     inputs = [
         f"-I{openblas.include}",
-        str(_SOURCE),
+        *(str(path) for path in _SOURCES if path.suffix == ".c"),
         str(openblas.library),
         f"-Wl,-rpath,{openblas.library.parent}",
     ]

@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "weight_product.h"
+
 /* A weight of [n, k]: smaller products are padded to so many rows; OWN_PRODUCT stands for computed here. */
 typedef struct {
   int n, k, rows;
@@ -51,6 +53,7 @@ static void keys_product(int m, int n, int k, const float *a, int lda, const flo
 static void values_product(int m, int n, int k, const float *a, int lda, const float *b, int ldb, float *c, int ldc);
 static void padded_product(int rows, CBLAS_TRANSPOSE tb, int m, int n, int k, float alpha, const float *a, int lda,
                            const float *b, int ldb, float *c, int ldc);
+static void weight_product(int m, int n, int k, const float *a, int lda, const float *b, int ldb, float *c, int ldc);
 
 void cblas_sgemm(CBLAS_ORDER order, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, blasint m, blasint n, blasint k,
                  float alpha, const float *a, blasint lda, const float *b, blasint ldb, float beta, float *c,
@@ -62,8 +65,10 @@ void cblas_sgemm(CBLAS_ORDER order, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, blas
     if (rows == OWN_PRODUCT && alpha == 1.0f && m <= MAX_EXACT_ROWS) {
       if (tb == CblasNoTrans)
         values_product(m, n, k, a, lda, b, ldb, c, ldc);
-      else
+      else if (k <= MAX_HEAD)
         keys_product(m, n, k, a, lda, b, ldb, c, ldc);
+      else
+        weight_product(m, n, k, a, lda, b, ldb, c, ldc);
       return;
     }
     if (m < rows) {
@@ -76,10 +81,10 @@ void cblas_sgemm(CBLAS_ORDER order, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, blas
 
 unsigned long burstgate_calls(void) { return atomic_load_explicit(&calls, memory_order_relaxed); }
 
-/* count entries; default_rows <= 1 and no entries switches every change off. Returns 0 when memory ran out. */
+/* count entries; default_rows of 1 and no entries switches every change off. Returns 0 when memory ran out. */
 int burstgate_set_plan(const burstgate_entry *entries, int count, int default_rows) {
   plan *next = NULL;
-  if (count > 0 || default_rows > 1) {
+  if (count > 0 || default_rows != 1) {
     next = malloc(sizeof(plan) + (size_t)count * sizeof(burstgate_entry));
     if (!next) return 0;
     next->default_rows = default_rows;
@@ -92,7 +97,7 @@ int burstgate_set_plan(const burstgate_entry *entries, int count, int default_ro
 
 static int planned_rows(const plan *p, CBLAS_TRANSPOSE tb, int n, int k) {
   /* First, because keys of one length can have the sizes of a weight. Weights this small lose nothing by it. */
-  if (p->default_rows > 1 && (tb == CblasNoTrans ? n : k) <= MAX_HEAD) return OWN_PRODUCT;
+  if (p->default_rows != 1 && (tb == CblasNoTrans ? n : k) <= MAX_HEAD) return OWN_PRODUCT;
   for (int i = 0; i < p->count; i++)
     if (p->entries[i].n == n && p->entries[i].k == k) return p->entries[i].rows;
   return p->default_rows;
@@ -203,6 +208,12 @@ static void free_scratch(void *held) {
 
 static void make_scratch_key(void) { pthread_key_create(&scratch_key, free_scratch); }
 
+static _Noreturn void out_of_memory(void) {
+  /* The product of another kernel would be a silently different text. */
+  fputs("burstgate: out of memory for a matrix product\n", stderr);
+  abort();
+}
+
 static float *scratch_of(size_t floats) {
   pthread_once(&scratch_once, make_scratch_key);
   scratch *held = pthread_getspecific(scratch_key);
@@ -215,11 +226,7 @@ static float *scratch_of(size_t floats) {
     held->at = malloc(floats * sizeof(float));
     held->floats = held->at ? floats : 0;
   }
-  if (!held || !held->at) {
-    /* An unpadded product would be a silently different text. */
-    fputs("burstgate: out of memory for a padded matrix product\n", stderr);
-    abort();
-  }
+  if (!held || !held->at) out_of_memory();
   return held->at;
 }
 
@@ -231,4 +238,9 @@ static void padded_product(int rows, CBLAS_TRANSPOSE tb, int m, int n, int k, fl
   memset(padded + (size_t)m * k, 0, (size_t)(rows - m) * k * sizeof(float));
   scipy_cblas_sgemm(CblasRowMajor, CblasNoTrans, tb, rows, n, k, alpha, padded, k, b, ldb, 0.0f, result, n);
   for (int i = 0; i < m; i++) memcpy(c + (size_t)i * ldc, result + (size_t)i * n, (size_t)n * sizeof(float));
+}
+
+static void weight_product(int m, int n, int k, const float *a, int lda, const float *b, int ldb, float *c, int ldc) {
+  int threads = scipy_openblas_get_num_threads();
+  if (!burstgate_weight_product(m, n, k, a, lda, b, ldb, c, ldc, threads)) out_of_memory();
 }

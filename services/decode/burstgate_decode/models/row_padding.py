@@ -28,12 +28,21 @@ _SEED: Final = 11
 
 
 def make_rows_exact(
-    report: BlasReport, shapes: Iterable[tuple[int, int]], max_rows: int = 8
+    report: BlasReport,
+    shapes: Iterable[tuple[int, int]],
+    max_rows: int = 8,
+    free: Iterable[tuple[int, int]] = (),
 ) -> dict[tuple[int, int], int]:
-    """Probe the weights of [N, K] `shapes`, set the padding they need, and return it."""
+    """Probe the weights of [N, K] `shapes`, set the padding they need, and return it. `free` ones need none.
+
+    Where one weight is computed by the shim itself, all are: OpenBLAS's threads spin for a while after each of its
+    products, which would slow the shim's.
+    """
     report.set_row_padding({}, 1)
     table = probe_row_padding(shapes, max_rows)
-    report.set_row_padding(table, max_rows)
+    unaided = 0 in table.values()
+    table |= {shape: 0 if unaided else 1 for shape in free if shape not in table}
+    report.set_row_padding(table, 0 if unaided else max_rows)
     return table
 
 
