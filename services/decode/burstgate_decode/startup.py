@@ -170,7 +170,7 @@ def _secure_exactness(
         free = drafter.product_shapes if drafter is not None else []
         table = make_rows_exact(blas, linear_shapes(target.model), widest, free)
         _log.info("rows_padded", products={f"{n}x{k}": rows for (n, k), rows in table.items()})
-    return probe_exactness(target, draft_width, settings.max_active_rows, settings.prefill_chunk_tokens)
+    return probe_exactness(target, draft_width, settings.max_active_rows, settings.engine_limits.longest_chunk_tokens)
 
 
 def _serving(models: LoadedModels, costs: tuple[CostCell, ...]) -> Serving:

@@ -155,6 +155,16 @@ def test_short_chunks_of_short_prompts_say_nothing_of_long_prompts() -> None:
     submit(among, row(prompt_tokens=3000, tokens=3001, time_left_ms=100.0))
 
 
+def test_a_larger_chunk_counts_by_the_time_of_its_tokens() -> None:
+    among = admission()
+    for _ in range(4):
+        among.pace.read(2 * CHUNK_TOKENS, 200.0, 0.0)
+        among.pace.stepped(20.0, 0.0)
+    ten_chunks = {"prompt_tokens": 10 * CHUNK_TOKENS + 1, "tokens": 2000}
+    refused(among, row(time_left_ms=509.0, **ten_chunks))
+    submit(among, row(time_left_ms=511.0, **ten_chunks))
+
+
 def test_the_fastest_of_late_counts_so_that_a_slow_spell_turns_nobody_away() -> None:
     among = measured(chunk_ms=100.0)
     for _ in range(30):

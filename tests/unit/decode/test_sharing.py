@@ -77,6 +77,37 @@ def test_a_running_answer_waits_for_one_chunk_at_a_time_and_prompts_take_turns(
     assert not any(one != "delta" and other != "delta" for one, other in itertools.pairwise(happened))
 
 
+@pytest.mark.parametrize(("any_cut", "alone"), [(True, [100, 100, 49]), (False, [32] * 7 + [25])])
+def test_a_prompt_that_holds_up_nobody_is_read_in_larger_chunks_where_no_bit_depends_on_them(
+    tiny_pair: Pair, monkeypatch: pytest.MonkeyPatch, any_cut: bool, alone: list[int]
+) -> None:
+    read: list[int] = []
+
+    def chunk(batch: Any, row: Any, chunk_tokens: int) -> None:
+        before = row.prefilled
+        prefill_chunk(batch, row, chunk_tokens)
+        read.append(row.prefilled - before)
+
+    monkeypatch.setattr(engine_module, "prefill_chunk", chunk)
+    limits = EngineLimits(prefill_chunk_tokens=32, lone_chunk_tokens=100, prefix_cache_bytes=0)
+    pairing = Pairing(tiny_pair.target, tiny_pair.drafter, WIDEST, GuardMargins(), RandomGrants(4), any_cut=any_cut)
+    engine = Engine(lambda: pairing, limits, clock_ms)
+    engine.start()
+    engine.wait_loaded()
+    try:
+        answers = [Answers(engine, [ask(range(250), 4)]).tokens(0)]
+        assert read == alone
+        read.clear()
+        beside = Answers(engine, [ask((1, 2), 400)])
+        beside.wait_delivery()
+        read.clear()
+        answers.append(Answers(engine, [ask(range(250), 4)]).tokens(0))
+        assert read == [32] * 7 + [25]
+        assert answers[0] == answers[1]
+    finally:
+        engine.stop()
+
+
 class _Watched(list[Event]):
     """Notes deliveries among the chunks."""
 

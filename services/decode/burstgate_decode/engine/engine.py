@@ -271,13 +271,18 @@ class Engine:
         start_ms = self._clock()
         self._prefixes.restore(row)
         restored_ms, read_before = self._clock(), row.prefilled
-        prefill_chunk(self._batch, row, self._limits.prefill_chunk_tokens)
+        prefill_chunk(self._batch, row, self._chunk_tokens())
         now_ms = self._clock()
         row.prefill_ms += now_ms - start_ms
         with self._lock:
             self._admission.pace.read(row.prefilled - read_before, now_ms - restored_ms, now_ms)
         if row.prefill_left == 0:
             self._batch.start_decoding(row)
+
+    def _chunk_tokens(self) -> int:
+        """Of the next chunk. A prompt that holds up nobody is read in fewer, larger ones: each costs a forward."""
+        alone = len(self._active) == 1 and self._pairing.any_cut
+        return self._limits.longest_chunk_tokens if alone else self._limits.prefill_chunk_tokens
 
     def _step(self, disturbed: bool) -> None:
         """One step of all decoding rows. `disturbed`: a step in flight was held up by a prompt's chunk or a copy."""

@@ -38,9 +38,9 @@ class Pace:
         self._steps: deque[tuple[float, float]] = deque(maxlen=_MOST_MEASURED)
 
     def read(self, tokens: int, ms: float, now_ms: float) -> None:
-        """Takes the time of a chunk of a prompt."""
-        if tokens == self._chunk_tokens:
-            self._chunks.append((now_ms, ms))
+        """Takes the time of a chunk of a prompt, which may be a larger one."""
+        if tokens >= self._chunk_tokens:
+            self._chunks.append((now_ms, ms * self._chunk_tokens / tokens))
 
     def stepped(self, ms: float, now_ms: float) -> None:
         """Takes the time of a step."""
