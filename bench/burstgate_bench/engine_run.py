@@ -23,6 +23,8 @@ BATCH_WIDTHS = (2, 4, 8)
 AUTO_WIDTHS = (1, 4, 8)
 _GRPC_WIDTHS = (1, 8)
 _FIRST_TOKEN_REPEATS = 4
+# A difference of a few milliseconds in a second wants more samples than a ratio.
+_FIRST_TOKEN_BLOCKS = 4
 _FIRST_ORDINARY_TOKEN = 500
 _HOST_WIDTHS = (1, 8)
 # A pass gives the policy a profiled burst or two of each kind; it needs four in all.
@@ -173,7 +175,7 @@ class _Bench:
         new = (_Plain(self._lab, (place, *prompt)) for place in itertools.count(_FIRST_ORDINARY_TOKEN))
         self._first_of(next(new).ours)
         times_ms: dict[str, list[float]] = {"ours": [], "theirs": []}
-        for side, _ in abba(("ours", "theirs"), (None,), self._blocks):
+        for side, _ in abba(("ours", "theirs"), (None,), _FIRST_TOKEN_BLOCKS * self._blocks):
             one = next(new)
             times_ms[side].append(self._first_of(one.ours if side == "ours" else one.theirs))
         return FirstToken(len(prompt) + 1, *(statistics.median(times) for times in times_ms.values()))
