@@ -7,13 +7,29 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from tests.unit.decode.conftest import WIDEST
 
+from burstgate_decode.engine import engine as engine_module
 from burstgate_decode.engine.engine import Engine
 from burstgate_decode.engine.request import AnswerRequest, Claim, Completion, Delta, Event
+from burstgate_decode.engine.rounds import prefill_chunk
 from burstgate_policy.core.types import Grant, Mode, Reason, Situation, StepRecord
 
 _ENDED_S = 120.0
+
+
+def chunks_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by the tokens of every chunk of a prompt that an engine reads from now on."""
+    read: list[int] = []
+
+    def chunk(batch: Any, row: Any, chunk_tokens: int) -> None:
+        before = row.prefilled
+        prefill_chunk(batch, row, chunk_tokens)
+        read.append(row.prefilled - before)
+
+    monkeypatch.setattr(engine_module, "prefill_chunk", chunk)
+    return read
 
 
 class RandomGrants:

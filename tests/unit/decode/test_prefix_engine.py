@@ -3,17 +3,14 @@
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from tests.unit.decode.conftest import WIDEST, BatchDriver, Pair, clock_ms
-from tests.unit.decode.driving import Answers, RandomGrants, nothing_is_left
+from tests.unit.decode.driving import Answers, RandomGrants, chunks_read, nothing_is_left
 
-from burstgate_decode.engine import engine as engine_module
 from burstgate_decode.engine.engine import Engine, Pairing
 from burstgate_decode.engine.limits import EngineLimits
 from burstgate_decode.engine.request import AnswerRequest, Completion, Delta, Event, SamplingParams, SpeculationChoice
-from burstgate_decode.engine.rounds import prefill_chunk
 from burstgate_decode.engine.stepper import GuardMargins
 from burstgate_policy.core.types import Grant, Mode, Reason
 
@@ -69,14 +66,7 @@ def test_answers_that_begin_together_read_their_prompt_once(
     start: Start, ask: Ask, any_cut: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = start(64 * MIB, any_cut)
-    read: list[int] = []
-
-    def chunk(batch: Any, row: Any, chunk_tokens: int) -> None:
-        before = row.prefilled
-        prefill_chunk(batch, row, chunk_tokens)
-        read.append(row.prefilled - before)
-
-    monkeypatch.setattr(engine_module, "prefill_chunk", chunk)
+    read = chunks_read(monkeypatch)
     request = ask(LONG, max_tokens=2)
     answers = Answers(engine, [replace(request, index=index) for index in range(4)])
     assert len({tuple(answers.tokens(at)) for at in range(4)}) == 1

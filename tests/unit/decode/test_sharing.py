@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.unit.decode.conftest import TINY_VOCAB, WIDEST, Pair, clock_ms
-from tests.unit.decode.driving import Answers, RandomGrants
+from tests.unit.decode.driving import Answers, RandomGrants, chunks_read
 
 from burstgate_decode.engine import engine as engine_module
 from burstgate_decode.engine.engine import Engine, Pairing
@@ -81,14 +81,7 @@ def test_a_running_answer_waits_for_one_chunk_at_a_time_and_prompts_take_turns(
 def test_a_prompt_that_holds_up_nobody_is_read_in_larger_chunks_where_no_bit_depends_on_them(
     tiny_pair: Pair, monkeypatch: pytest.MonkeyPatch, any_cut: bool, alone: list[int]
 ) -> None:
-    read: list[int] = []
-
-    def chunk(batch: Any, row: Any, chunk_tokens: int) -> None:
-        before = row.prefilled
-        prefill_chunk(batch, row, chunk_tokens)
-        read.append(row.prefilled - before)
-
-    monkeypatch.setattr(engine_module, "prefill_chunk", chunk)
+    read = chunks_read(monkeypatch)
     limits = EngineLimits(prefill_chunk_tokens=32, lone_chunk_tokens=100, prefix_cache_bytes=0)
     pairing = Pairing(tiny_pair.target, tiny_pair.drafter, WIDEST, GuardMargins(), RandomGrants(4), any_cut=any_cut)
     engine = Engine(lambda: pairing, limits, clock_ms)
