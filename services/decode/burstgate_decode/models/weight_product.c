@@ -29,8 +29,8 @@
 #define LANES 4
 #define TILE_ROWS 4
 #endif
-#define PANEL (2 * LANES)  /* Columns of the product that are computed together. */
-#define DEPTH 256          /* Of k at a time: a panel of so many fits the first cache. */
+#define PANEL (2 * LANES) /* Columns of the product that are computed together. */
+#define DEPTH 256         /* Of k at a time: a panel of so many fits the first cache. */
 
 typedef float lanes __attribute__((vector_size(LANES * 4)));
 
@@ -77,15 +77,13 @@ static inline void transpose8(const float *b, size_t ldb, float *to) {
 
 /* Columns `columns` of a panel from `depth` floats of as many rows of the weight; columns that are missing are zero. */
 static void pack(int columns, int depth, const float *b, size_t ldb, float *panel) {
-  int done = 0, whole = 0;
+  int done = 0;
 #if defined(__AVX2__)
-  whole = depth / 8 * 8;
+  int whole = depth / 8 * 8;
   for (; done + 8 <= columns; done += 8)
     for (int i = 0; i < whole; i += 8) transpose8(b + done * ldb + i, ldb, panel + (size_t)i * PANEL + done);
   for (int j = 0; j < done; j++)
     for (int i = whole; i < depth; i++) panel[(size_t)i * PANEL + j] = b[j * ldb + i];
-#else
-  (void)whole;
 #endif
   for (int j = done; j < columns; j++)
     for (int i = 0; i < depth; i++) panel[(size_t)i * PANEL + j] = b[j * ldb + i];
