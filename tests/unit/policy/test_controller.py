@@ -8,6 +8,7 @@ from tests.unit.policy.loop import MIDWAY, NOW, Loop, MakeStep
 
 from burstgate_policy.core.config import CoreConfig
 from burstgate_policy.core.controller import Lane
+from burstgate_policy.core.gate_config import GateConfig
 from burstgate_policy.core.hint import Hint
 from burstgate_policy.core.mtp_policy import MtpPolicy
 from burstgate_policy.core.types import (
@@ -256,6 +257,26 @@ def test_plain_steps_that_nobody_asked_for_tell_what_a_plain_step_costs(
     assert loop.lane.plain_tokens_per_second == pytest.approx(1000 / 34)
     assert loop.lane.speculative_tokens_per_second is None
     assert loop.burst().reason is Reason.GATE_SPECULATIVE
+
+
+def test_plain_steps_that_were_held_up_do_not_tell_what_a_plain_step_costs(
+    make_loop: MakeLoop, make_step: MakeStep
+) -> None:
+    """A prompt was read while they ran, say: rounds would look cheaper than they are beside them."""
+    loop = make_loop(verdict=Verdict.ENABLE)
+    loop.report(*[make_step(Mode.PLAIN, plain_ms=34.0)] * 8)
+    loop.report(*[make_step(Mode.PLAIN, plain_ms=99.0, excluded=True)] * 64)
+    assert loop.lane.plain_tokens_per_second == pytest.approx(1000 / 34)
+
+
+def test_held_up_plain_steps_alone_leave_plain_decoding_to_be_measured(
+    make_loop: MakeLoop, make_step: MakeStep
+) -> None:
+    loop = make_loop(verdict=Verdict.ENABLE)
+    loop.report(*[make_step(Mode.PLAIN, plain_ms=99.0, excluded=True)] * 8)
+    assert loop.lane.plain_tokens_per_second is None
+    loop.until(Reason.GATE_PROBE_PLAIN)
+    assert loop.lane.steps <= 8 + 2 * GateConfig().window_steps
 
 
 def test_the_gate_is_charged_the_active_width(make_loop: MakeLoop, make_step: MakeStep) -> None:

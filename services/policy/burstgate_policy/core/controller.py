@@ -409,8 +409,8 @@ class Lane:
         speculates = mode.speculates
         if speculates and self._held_width is not None:
             self._held_width.rounds_left -= 1
-        # A step in which some rows could not follow measures no draft width.
-        if not (step.excluded and speculates) or mode is Mode.PINNED:
+        # A step that was held up, or in which some rows could not follow, measures no draft width.
+        if not step.excluded or mode is Mode.PINNED:
             self._depth.observe(step)
         self._gate.observe(step)
         if self._meter.observe(step):
