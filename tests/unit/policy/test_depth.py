@@ -5,10 +5,12 @@ import math
 import random
 
 import pytest
+from tests.unit.policy.loop import MakeStep
 
 from burstgate_policy.core.config import DepthConfig
 from burstgate_policy.core.costs import CostTable
 from burstgate_policy.core.depth import DepthController
+from burstgate_policy.core.regime import regime
 from burstgate_policy.core.types import CostCell, Mode, StepRecord
 
 VERIFY_MS = {2: 74.0, 3: 76.0, 4: 78.0, 5: 81.5, 6: 85.0, 7: 90.0, 8: 95.0}
@@ -124,6 +126,32 @@ def test_a_machine_whose_rounds_cost_more_than_its_table_says_is_learned(costs: 
         for _ in range(BURST_STEPS):
             depth.observe(record(k, k - 1, jitter=3.0 if k > 4 else 1.0))
     assert sum(k <= 4 for k in widths[20:]) >= 64
+
+
+def test_the_price_of_a_plain_step_stays_while_only_rounds_run(costs: list[CostCell], make_step: MakeStep) -> None:
+    """The table says less than rounds cost; what they are known to cost must not wander over to plain steps."""
+    depth = controller(costs)
+    at = regime(1, 100)
+    for _ in range(4):
+        depth.observe(make_step(Mode.PLAIN, plain_ms=68.0))
+    for _ in range(1000):
+        depth.observe(record(4, 1, jitter=2.0))
+    assert depth.plain_ms(at) == pytest.approx(68.0, rel=0.01)
+    assert depth.step_ms(at, 4) == pytest.approx(record(4, 1, jitter=2.0).wall_ms, rel=0.01)
+
+
+def test_plain_steps_that_run_first_tell_the_level_of_the_machine(costs: list[CostCell], make_step: MakeStep) -> None:
+    """What is twice as slow as its table is so in rounds as well, until they show otherwise."""
+    depth = controller(costs)
+    at = regime(1, 100)
+    for _ in range(4):
+        depth.observe(make_step(Mode.PLAIN, plain_ms=136.0))
+    assert depth.plain_ms(at) == pytest.approx(136.0, rel=0.01)
+    assert depth.step_ms(at, 4) == pytest.approx(2.0 * (78.0 + 3 * DRAFT_STEP_MS), rel=0.01)
+    for _ in range(4):
+        depth.observe(record(4, 1))
+    assert depth.step_ms(at, 4) == pytest.approx(record(4, 1).wall_ms, rel=0.01)
+    assert depth.plain_ms(at) == pytest.approx(136.0, rel=0.05)
 
 
 def test_one_stalled_round_changes_nothing(costs: list[CostCell]) -> None:

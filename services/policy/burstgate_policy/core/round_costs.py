@@ -90,7 +90,6 @@ class _Place:
 
     def observe(self, draft_width: int, cost_ms: float) -> None:
         config = self._config
-        self._steps += 1
         residual = math.log(cost_ms / self._base(draft_width)) - self.shared
         expected = self._correction(draft_width)
         if draft_width > 1 and self._steps - self._ran_at[draft_width] > config.stale_steps:
@@ -99,12 +98,19 @@ class _Place:
         if len(votes) <= config.first_steps:
             # The first step of a kind may compile or allocate: what was expected and the first few costs vote.
             votes.append(residual)
-            self.own[draft_width] = min(votes) if expected is None else statistics.median_low(votes)
+            level = min(votes) if expected is None else statistics.median_low(votes)
+            if draft_width == 1 and expected is not None and sum(self.seen) == self.seen[1]:
+                # Only plain steps ran here: what they show is the machine's level, which rounds share.
+                self.shared += level - expected
+                votes[:] = [vote - (level - expected) for vote in votes]
+                level = expected
+            self.own[draft_width] = level
         else:
             expected = expected or 0.0
             surprise = min(max(residual - expected, -self._clip), self._clip)
             self.shared += config.shared_cost_weight * surprise
             self.own[draft_width] = expected + config.own_cost_weight * surprise
+        self._steps += 1
         self._ran_at[draft_width] = self._steps
         self.seen[draft_width] += 1
         self.tried[draft_width] += 1
