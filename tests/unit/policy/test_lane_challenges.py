@@ -9,6 +9,7 @@ from tests.unit.policy.loop import MIDWAY, NOW, Loop, MakeStep
 
 from burstgate_policy.core.config import CoreConfig
 from burstgate_policy.core.controller import Lane
+from burstgate_policy.core.gate_config import GateConfig
 from burstgate_policy.core.hint import Hint
 from burstgate_policy.core.mtp_policy import MtpPolicy
 from burstgate_policy.core.profiled_burst import ProfiledBurst
@@ -64,7 +65,7 @@ def settle(loop: Loop) -> list[Grant]:
 
 def test_a_declined_pairing_is_challenged_by_few_rounds_among_plain_steps(make_loop: MakeLoop) -> None:
     loop = make_loop(verdict=Verdict.DECLINE, round_ms=270.0, accepted=0)
-    assert {loop.burst().reason for _ in range(50)} == {Reason.VERDICT_DECLINED}
+    assert {loop.burst().reason for _ in range(20)} == {Reason.VERDICT_DECLINED}
     run_until_challenged(loop)
     grants = settle(loop)
     reasons = Counter(grant.reason for grant in grants)
@@ -76,6 +77,27 @@ def test_a_declined_pairing_is_challenged_by_few_rounds_among_plain_steps(make_l
     assert view.evidence is not None
     assert view.evidence.plain_steps == 32 * 8
     assert {loop.burst().reason for _ in range(50)} == {Reason.VERDICT_DECLINED}
+
+
+def test_a_challenge_that_loses_too_much_rests_until_the_loss_is_forgotten(make_loop: MakeLoop) -> None:
+    """A round costs four plain steps and brings one token: eight bursts in a row would lose a third of the time."""
+    loop = make_loop(verdict=Verdict.DECLINE, round_ms=270.0, accepted=0)
+    for _ in range(100):
+        loop.burst()
+    run_until_challenged(loop)
+    most, held = 0.0, 0
+    for _ in range(5000):
+        holding = loop.lane.regret.holding
+        grant = loop.burst()
+        held += holding
+        assert not (holding and grant.mode.speculates)
+        most = max(most, loop.lane.regret.recent_share)
+        if loop.lane.policy.snapshot(loop.now_s).evidence is not None:
+            break
+    else:
+        raise AssertionError("it never settled")
+    assert held > 0
+    assert most < 2.0 * GateConfig().regret_ceiling
 
 
 def test_a_declined_pairing_that_pays_now_is_enabled_by_its_next_challenge(make_loop: MakeLoop) -> None:

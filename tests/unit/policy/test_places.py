@@ -179,11 +179,13 @@ def test_a_place_that_declines_is_measured_again_with_the_pairing(
 
 def test_what_overturned_a_verdict_is_not_weighed_against_what_it_overturned(policy: MtpPolicy) -> None:
     record(policy, *[burst(0.5)] * 8)
-    policy.advance(NOW + 300.0)
+    challenge_at = policy.snapshot(NOW).rechallenge_at
+    assert challenge_at is not None
+    policy.advance(challenge_at)
     # A deep burst makes two kinds of traffic, so that four bursts are enough.
-    record(policy, *[burst(2.5)] * 4, *[burst(2.5, depth_tokens=9000)], now_s=NOW + 300.0)
-    assert policy.snapshot(NOW + 300.0).verdict is Verdict.ENABLE
-    assert verdict(policy._places, at(), NOW + 300.0) is Verdict.ENABLE
+    record(policy, *[burst(2.5)] * 4, *[burst(2.5, depth_tokens=9000)], now_s=challenge_at)
+    assert policy.snapshot(challenge_at).verdict is Verdict.ENABLE
+    assert verdict(policy._places, at(), challenge_at) is Verdict.ENABLE
 
 
 def test_a_reset_and_drift_forget_the_places(policy: MtpPolicy) -> None:

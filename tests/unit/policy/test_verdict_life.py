@@ -204,6 +204,48 @@ def test_confirmed_challenges_come_ever_more_rarely_up_to_six_hours(key: PolicyK
     assert waits == [600.0, 1200.0, 2400.0, 4800.0, 9600.0, 19200.0, 21600.0, 21600.0]
 
 
+def slower(samples: list[ProfileSample], factor: float) -> list[ProfileSample]:
+    return [
+        dataclasses.replace(
+            sample, verify_ms=factor * sample.verify_ms, plain_step_ms=factor * (sample.plain_step_ms or 0.0)
+        )
+        for sample in samples
+    ]
+
+
+@pytest.mark.parametrize(
+    ("speedup", "wait_s"),
+    [
+        # 32 rounds of 3 s, half of each lost.
+        (0.5, 32 * 3.0 * 0.5 / 0.01),
+        (0.95, 600.0),
+        # 8 plain steps of 1.5 s, of which rounds would have saved half.
+        (2.0, 8 * 1.5 * 0.5 / 0.01),
+    ],
+)
+def test_what_a_challenge_lost_is_one_percent_of_the_time_before_the_next(
+    key: PolicyKey, speedup: float, wait_s: float
+) -> None:
+    """On a machine of 1.5 s a step ten minutes are a few challenges long."""
+    view = record(start(key), slower(two_kinds(*[speedup] * 4), 25.0))
+    assert view.rechallenge_at is not None
+    assert view.rechallenge_at - T0 == pytest.approx(max(600.0, wait_s))
+    by_plain_rules = record(start(key, SEED), slower(two_kinds(*[speedup] * 4), 25.0))
+    assert by_plain_rules.rechallenge_at in {T0 + 300.0, T0 + 600.0}
+
+
+def test_no_loss_makes_a_challenge_wait_longer_than_six_hours(key: PolicyKey) -> None:
+    view = record(start(key), slower(two_kinds(0.5, 0.5, 0.5, 0.5), 1000.0))
+    assert view.rechallenge_at == T0 + 21_600.0
+
+
+def test_a_remembered_verdict_is_not_challenged_sooner_for_having_been_remembered(key: PolicyKey) -> None:
+    policy = start(key)
+    settled = record(policy, slower(two_kinds(0.5, 0.5, 0.5, 0.5), 25.0))
+    restarted = start(key, hint=policy.take_settled()).snapshot(T0)
+    assert restarted.rechallenge_at == settled.rechallenge_at
+
+
 def test_a_verdict_stands_while_it_is_challenged(key: PolicyKey) -> None:
     policy = start(key)
     record(policy, two_kinds(0.5, 0.5, 0.5, 0.5))
@@ -564,6 +606,7 @@ def test_a_hint_refuses_numbers_that_no_profile_gives(key: PolicyKey) -> None:
         ({"ttl_s": math.inf}, "ttl_s"),
         ({"rechallenge_limit_s": 1.0}, "rechallenge_limit_s"),
         ({"weak_factor": 0.0}, "weak_factor"),
+        ({"challenge_budget": 0.0}, "challenge_budget"),
         ({"starved_bursts": 0}, "starved_bursts"),
         ({"kind_band": 0.0}, "kind_band"),
     ],

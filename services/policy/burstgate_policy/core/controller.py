@@ -237,6 +237,8 @@ class Lane:
         """Runs as the gate and the verdict say and measures besides: only what would not run anyway is asked for."""
         config, burst = self._config.verdict, self._burst
         declined = self._rule(settled, situation, now_s) if settled is not None else None
+        if self.regret.holding:
+            return self._by_gate(situation, declined, now_s)
         outlook = self._gate.outlook(situation)
         believes_plain = outlook.speculates == outlook.probing
         unmeasurable = self._cannot_measure(situation, now_s)

@@ -84,7 +84,7 @@ def from_hint(hint: Hint, now_s: float, config: VerdictConfig) -> Settled:
     settled_at_s = now_s if hint.settled_at_s is None else min(hint.settled_at_s, now_s)
     longest_s = settled_at_s + config.ttl_s
     weak = hint.evidence is not None and hint.evidence.traffic_kinds < config.kinds_required
-    wait_s = _first_wait_s(config, weak=weak)
+    wait_s = _afforded(_first_wait_s(config, weak=weak), hint.verdict, hint.evidence, config)
     return Settled(
         verdict=hint.verdict,
         acceptance_rate=hint.acceptance_rate,
@@ -144,6 +144,7 @@ def settle(
         else:
             wait_s, verdict = held.wait_s, held.verdict
             explanation = f"{answer(verdict)}, as before: {_doubt(evidence, contradictions, config)}"
+    wait_s = _afforded(wait_s, verdict, evidence, config)
     return Settled(
         verdict=verdict,
         acceptance_rate=round(profile.acceptance_rate or 0.0, 2),
@@ -226,6 +227,17 @@ def _first_wait_s(config: VerdictConfig, *, weak: bool) -> float:
 
 def _longer_wait_s(wait_s: float, config: VerdictConfig) -> float:
     return min(wait_s * 2.0, config.rechallenge_limit_s)
+
+
+def _afforded(wait_s: float, verdict: Verdict, evidence: Evidence | None, config: VerdictConfig) -> float:
+    """A wait that keeps what such a measurement loses within its share of the time."""
+    if evidence is None or evidence.speedup <= 0.0:
+        return wait_s
+    if verdict is Verdict.ENABLE:
+        lost_ms = evidence.plain_steps * evidence.plain_step_ms * (1.0 - 1.0 / evidence.speedup)
+    else:
+        lost_ms = evidence.rounds * evidence.round_ms * (1.0 - evidence.speedup)
+    return max(wait_s, min(lost_ms / 1000.0 / config.challenge_budget, config.rechallenge_limit_s))
 
 
 def _vague(weighed: Weighed, config: VerdictConfig) -> bool:

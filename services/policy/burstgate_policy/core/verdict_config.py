@@ -53,6 +53,9 @@ class VerdictConfig:
     """Wait before a new verdict is measured again: long against the few seconds a challenge takes."""
     rechallenge_limit_s: float = 6 * 3600.0
     """The wait doubles with every confirmation up to this: four challenges a day cost nothing."""
+    challenge_budget: float = 0.01
+    """Share of time that challenges may lose: one that lost more makes the next one wait longer, up to that
+    limit. Where a step takes a second, ten minutes are not long against a challenge."""
     weak_factor: float = 0.5
     """What the first wait shrinks to when the evidence is weak: one kind of traffic, or an interval
     that reaches over to the other verdict."""
@@ -67,8 +70,10 @@ class VerdictConfig:
             raise ValueError(
                 f"decline_at must be above 0 and below enable_at, not {self.decline_at} and {self.enable_at}"
             )
-        if not 0.0 < self.weak_factor <= 1.0:
-            raise ValueError(f"weak_factor must lie in (0, 1], not {self.weak_factor}")
+        for name in ("weak_factor", "challenge_budget"):
+            value = getattr(self, name)
+            if not 0.0 < value <= 1.0:
+                raise ValueError(f"{name} must lie in (0, 1], not {value}")
         for field in fields(self):
             value = getattr(self, field.name)
             if field.type is int and not value >= 1:
@@ -93,7 +98,9 @@ class VerdictConfig:
     @classmethod
     def seed(cls) -> "VerdictConfig":
         """The plain rules: four bursts settle, of whatever traffic and however few rounds."""
-        return cls(rounds_required=1, kinds_required=1, interval_rules=False, stall_factor=float("inf"))
+        return cls(
+            rounds_required=1, kinds_required=1, interval_rules=False, stall_factor=float("inf"), challenge_budget=1.0
+        )
 
 
 @dataclass(frozen=True, slots=True)
