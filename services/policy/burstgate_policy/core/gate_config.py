@@ -66,7 +66,7 @@ class GateConfig:
     """Longest probe of rounds: it only lasts while it does not lose, so it costs nothing."""
     probe_loss: float = 3.0
     """Plain steps that a probe of rounds may lose before it ends."""
-    deviations: float = 2.5
+    deviations: float = 2.75
     """Standard errors by which rounds must lead before speculation is entered: it is looked often, and equal
     modes must not change places."""
     pool_weight: float = 0.7
