@@ -90,7 +90,10 @@ def test_a_challenge_that_loses_too_much_rests_until_the_loss_is_forgotten(make_
         holding = loop.lane.regret.holding
         grant = loop.burst()
         held += holding
-        assert not (holding and grant.mode.speculates)
+        if holding:
+            assert not grant.mode.speculates
+            (measurement,) = (row for row in loop.lane.explain(None, loop.now_s) if row.rule == "measurement")
+            assert "rests, because exploring has cost too much" in measurement.answer
         most = max(most, loop.lane.regret.recent_share)
         if loop.lane.policy.snapshot(loop.now_s).evidence is not None:
             break

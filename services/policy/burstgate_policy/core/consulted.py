@@ -192,6 +192,8 @@ def _measurement(view: _View) -> _Said:
     numbers: dict[str, float] = {"samples_required": config.samples_required, "rounds_required": config.rounds_required}
     if profile is not None:
         numbers |= {"samples": profile.samples, "rounds": profile.rounds}
+    if view.seen.regret.holding:
+        return numbers, "the measurement under way rests, because exploring has cost too much of late"
     return numbers, "being measured in passing; this burst runs what would run anyway"
 
 
