@@ -49,6 +49,9 @@ from burstgate_decode.models.blas import install_blas
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 # Before any test module imports mlx, or its products run on the reference BLAS for the whole test run.
 install_blas()
+# A shell starts what it puts in the background with Ctrl-C ignored, and every process started here would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _T = TypeVar("_T")
 
