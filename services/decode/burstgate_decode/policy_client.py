@@ -1,10 +1,10 @@
 """Grants from the policy service: asked for ahead of need, never waited for beyond a deadline.
 
-The question for the next burst is sent while the last step of the running one computes, together with
-every outcome the service has not acknowledged; an outcome's sequence number makes a resend harmless. A
-question that is not answered in time is answered here: by the last ordinary grant while it is fresh, else
-by the static gate. After a few failures in a row a breaker stops asking for a while, so that a frozen
-service costs nothing; a lane the service has lost is opened again without anything waiting for it.
+The question for the next burst is sent while other work runs, the last step of a burst or the end of a prompt,
+together with every outcome the service has not acknowledged; an outcome's sequence number makes a resend
+harmless. A question that is not answered in time is answered here: by the last ordinary grant while it is
+fresh, else by the static gate. After a few failures in a row a breaker stops asking for a while, so that a
+frozen service costs nothing; a lane the service has lost is opened again without anything waiting for it.
 
 Used from the engine's thread only. Calls run as futures of a synchronous channel, whose I/O is in the
 core's own threads: the round loop never waits for the event loop, nor the event loop for a round.
@@ -148,8 +148,7 @@ class PolicyGrants:
         self._upcoming = None
         if self._question is None:
             # Nothing waits for this one until it is needed, so that a busy machine has a whole step to answer.
-            ahead = replace(situation, steps_in_flight=1)
-            self._question = self._ask(ahead, self._config.ahead_deadline_ms)
+            self._question = self._ask(situation, self._config.ahead_deadline_ms)
 
     def upcoming(self, wait_ms: float) -> Grant | None:
         """The prefetched grant, if it has come."""

@@ -6,7 +6,7 @@ regime changes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from burstgate_decode.engine.grants import GrantSource
 from burstgate_decode.engine.rounds import StepResult
@@ -30,22 +30,29 @@ class _Burst:
 
 
 class BurstRunner:
-    """The burst in progress. Each step is `begin`, then `label` and `next_is_plain` at will, then `end`."""
+    """The burst in progress. `expect` at will; each step is `begin`, `label` and `next_is_plain` at will, then `end`."""
 
     def __init__(self, grants: GrantSource) -> None:
         """No burst yet."""
         self._grants = grants
         self._burst: _Burst | None = None
 
+    def expect(self, situation: Situation | None) -> None:
+        """The next step may run on this. If a burst would start there, the question for it is sent while other work
+        runs: asked only then, it would hold up the step, or not be answered in time on a busy machine.
+        """
+        if situation is not None and self._starts_at(situation):
+            self._grants.prefetch(situation)
+
     def begin(self, situation: Situation) -> None:
         """A step starts. `situation`: of the whole batch, and what its AUTO rows may do."""
         burst = self._burst
-        if burst is None or burst.steps_left == 0 or not _same_regime(burst.situation, situation):
+        if burst is None or self._starts_at(situation):
             grant = self._grants.next(situation)
             burst = self._burst = _Burst(grant, situation, max(1, grant.max_steps), set())
         burst.steps_left -= 1
         if burst.steps_left == 0:
-            self._grants.prefetch(situation)
+            self._grants.prefetch(replace(situation, steps_in_flight=1))
 
     def label(self, row: Row) -> StepLabel:
         """What the grant has an AUTO row do. Notes the burst in the row's account."""
@@ -77,6 +84,10 @@ class BurstRunner:
         if self._burst is not None:
             self._burst = None
             self._grants.idle()
+
+    def _starts_at(self, situation: Situation) -> bool:
+        burst = self._burst
+        return burst is None or burst.steps_left == 0 or not _same_regime(burst.situation, situation)
 
     def _running(self) -> _Burst:
         if self._burst is None:

@@ -31,7 +31,7 @@ from burstgate_decode.engine.stopping import Stopping
 from burstgate_decode.metrics import observe_wait
 from burstgate_decode.models.cache_cost import cache_cost, default_cache_bytes
 from burstgate_decode.models.target import Target
-from burstgate_policy.core.types import Mode, Reason
+from burstgate_policy.core.types import Mode, Reason, Situation
 from burstgate_runtime.faults import Fault, FaultKind
 
 _log = structlog.get_logger(__name__)
@@ -270,8 +270,10 @@ class Engine:
     def _prefill(self, row: Row) -> None:
         start_ms = self._clock()
         self._prefixes.restore(row)
-        restored_ms, read_before = self._clock(), row.prefilled
-        prefill_chunk(self._batch, row, self._chunk_tokens())
+        restored_ms, read_before, chunk_tokens = self._clock(), row.prefilled, self._chunk_tokens()
+        if row.prefill_left <= chunk_tokens:
+            self._bursts.expect(self._situation([*self._batch.decoding, row]))
+        prefill_chunk(self._batch, row, chunk_tokens)
         now_ms = self._clock()
         row.prefill_ms += now_ms - start_ms
         with self._lock:
@@ -286,11 +288,8 @@ class Engine:
 
     def _step(self, disturbed: bool) -> None:
         """One step of all decoding rows. `disturbed`: a step in flight was held up by a prompt's chunk or a copy."""
-        rows = self._batch.decoding
-        auto = [row for row in rows if self._is_auto(row)]
         disturbed = disturbed and self._batch.flight is not None
-        widths = [self._stepper.draft_width_of(row) for row in auto]
-        situation = situation_of(rows, auto, widths) if auto else None
+        situation = self._situation(self._batch.decoding)
         start_ms = self._clock()
         if situation is not None:
             self._bursts.begin(situation)
@@ -300,6 +299,11 @@ class Engine:
             self._bursts.end(done, situation, now_ms - start_ms, disturbed)
         with self._lock:
             self._admission.pace.stepped(now_ms - start_ms, now_ms)
+
+    def _situation(self, rows: Sequence[Row]) -> Situation | None:
+        """What a burst of a batch of these rows runs on; None where nobody leaves speculation to the policy."""
+        auto = [row for row in rows if self._is_auto(row)]
+        return situation_of(rows, auto, [self._stepper.draft_width_of(row) for row in auto]) if auto else None
 
     def _is_auto(self, row: Row) -> bool:
         return self._pairing.drafter is not None and row.request.speculation is SpeculationChoice.AUTO

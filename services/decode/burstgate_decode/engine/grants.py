@@ -20,7 +20,7 @@ class GrantSource(Protocol):
     """Answers before each burst. Called from the engine's thread only."""
 
     def prefetch(self, situation: Situation) -> None:
-        """Says that the running burst is at its last step and what the next one will probably run on."""
+        """Says that a burst will start soon, and what it will probably run on."""
         ...
 
     def upcoming(self, wait_ms: float) -> Grant | None:

@@ -1,0 +1,84 @@
+"""When the engine asks for grants: ahead of the step that needs them. A tiny pair, grants that keep what was asked."""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+from tests.unit.decode.conftest import TINY_VOCAB, WIDEST, Pair, clock_ms
+from tests.unit.decode.driving import Answers, RandomGrants
+
+from burstgate_decode.engine.engine import Engine, Pairing
+from burstgate_decode.engine.limits import EngineLimits
+from burstgate_decode.engine.request import AnswerRequest, SpeculationChoice
+from burstgate_decode.engine.stepper import GuardMargins
+from burstgate_policy.core.types import Grant, Situation
+
+PROMPT_TOKENS = 11
+
+
+class RecordingGrants(RandomGrants):
+    """Keeps the order of questions sent ahead and of grants that were needed."""
+
+    def __init__(self) -> None:
+        super().__init__(seed=3)
+        self.asked: list[tuple[str, Situation]] = []
+
+    def prefetch(self, situation: Situation) -> None:
+        self.asked.append(("ahead", situation))
+        super().prefetch(situation)
+
+    def next(self, situation: Situation) -> Grant:
+        self.asked.append(("needed", situation))
+        return super().next(situation)
+
+
+def request(speculation: SpeculationChoice, max_tokens: int, prompt_tokens: int = PROMPT_TOKENS) -> AnswerRequest:
+    prompt = tuple((7 * place + prompt_tokens) % TINY_VOCAB for place in range(prompt_tokens))
+    return AnswerRequest("test", 0, prompt, max_tokens, ignore_eos=True, speculation=speculation)
+
+
+@contextlib.contextmanager
+def engine(pair: Pair, grants: RecordingGrants) -> Iterator[Engine]:
+    pairing = Pairing(pair.target, pair.drafter, WIDEST, GuardMargins(), grants)
+    running = Engine(lambda: pairing, EngineLimits(prefill_chunk_tokens=4), clock_ms)
+    running.start()
+    running.wait_loaded()
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def test_the_first_grant_is_asked_for_while_the_prompt_ends(tiny_pair: Pair) -> None:
+    grants = RecordingGrants()
+    with engine(tiny_pair, grants) as running:
+        Answers(running, [request(SpeculationChoice.AUTO, 6)]).tokens(0)
+    ahead, needed = grants.asked[:2]
+    assert (ahead[0], needed[0]) == ("ahead", "needed")
+    # Nothing was running, and the prompt was read in three chunks of which only the last one is followed by a step.
+    assert ahead[1] == needed[1]
+    assert (ahead[1].width, ahead[1].depth_tokens, ahead[1].steps_in_flight) == (1, PROMPT_TOKENS, 0)
+    assert ahead[1].max_draft_width > 1
+
+
+@pytest.mark.parametrize("joining", [SpeculationChoice.AUTO, SpeculationChoice.OFF])
+def test_the_grant_of_a_wider_batch_is_asked_for_before_a_row_joins(
+    tiny_pair: Pair, joining: SpeculationChoice
+) -> None:
+    grants = RecordingGrants()
+    with engine(tiny_pair, grants) as running:
+        first = Answers(running, [request(SpeculationChoice.AUTO, 400)])
+        first.wait_delivery()
+        Answers(running, [request(joining, 6, PROMPT_TOKENS + 1)]).tokens(0)
+        first.tickets[0].cancel()
+    wider = next(at for at, (_, situation) in enumerate(grants.asked) if situation.width == 2)
+    assert [what for what, _ in grants.asked[wider : wider + 2]] == ["ahead", "needed"]
+    assert grants.asked[wider + 1][1].width == 2
+
+
+def test_a_batch_that_leaves_nothing_to_the_policy_asks_nothing(tiny_pair: Pair) -> None:
+    grants = RecordingGrants()
+    with engine(tiny_pair, grants) as running:
+        Answers(running, [request(SpeculationChoice.OFF, 6)]).tokens(0)
+        Answers(running, [request(SpeculationChoice.ON, 6)]).tokens(0)
+    assert grants.asked == []
