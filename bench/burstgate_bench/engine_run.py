@@ -13,7 +13,7 @@ from burstgate import PolicyState
 from burstgate_bench.answers import Answer, shared_tokens_per_second
 from burstgate_bench.arms import Arm, ArmKind, abba
 from burstgate_bench.duels import Duel, run_duel
-from burstgate_bench.grpc_client import Stream, client_process
+from burstgate_bench.grpc_client import Stream, Streams, client_process
 from burstgate_bench.host_time import host_ms
 from burstgate_bench.lab import Lab
 from burstgate_bench.prompts import BY_KIND, PromptCase
@@ -21,7 +21,7 @@ from burstgate_decode.startup import clock_ms
 
 BATCH_WIDTHS = (2, 4, 8)
 AUTO_WIDTHS = (1, 4, 8)
-_GRPC_WIDTHS = (1, 8)
+_GRPC_STREAMS = (Streams(1, 1), Streams(1, 8), Streams(8, 1))
 _FIRST_TOKEN_REPEATS = 4
 # A difference of a few milliseconds in a second wants more samples than a ratio.
 _FIRST_TOKEN_BLOCKS = 4
@@ -60,7 +60,7 @@ class EngineResult:
     single: dict[str, Duel] = field(default_factory=dict)
     batch: dict[int, Duel] = field(default_factory=dict)
     auto: dict[int, dict[str, Duel]] = field(default_factory=dict)
-    grpc: dict[int, Duel] = field(default_factory=dict)
+    grpc: dict[str, Duel] = field(default_factory=dict)
     first_token: FirstToken | None = None
     host_ms: dict[int, float] = field(default_factory=dict)
     """Milliseconds of a step around the arithmetic."""
@@ -77,7 +77,7 @@ class EngineResult:
                 str(width): {kind: round(duel.ratio, 3) for kind, duel in by_kind.items()}
                 for width, by_kind in self.auto.items()
             },
-            "grpc_vs_engine": {str(width): round(duel.ratio, 3) for width, duel in self.grpc.items()},
+            "grpc_vs_engine": {streams: round(duel.ratio, 3) for streams, duel in self.grpc.items()},
             "first_token_over_mlx_lm_ms": round(self.first_token.ours_ms - self.first_token.theirs_ms, 1)
             if self.first_token
             else None,
@@ -108,9 +108,9 @@ def run_engine(lab: Lab, options: EngineOptions, say: Callable[[str], None]) -> 
         f" with mlx_lm.stream_generate {first.theirs_ms:.0f} ms"
     )
     with lab.served() as address, client_process(address) as stream:
-        for width in _GRPC_WIDTHS:
-            duel = result.grpc[width] = bench.grpc(stream, width)
-            say(_shown(f"{width} streams, through gRPC against the engine in process", duel))
+        for streams in _GRPC_STREAMS:
+            duel = result.grpc[str(streams)] = bench.grpc(stream, streams)
+            say(_shown(f"streams, {streams}: through gRPC against the engine in process", duel))
     for width in _HOST_WIDTHS:
         result.host_ms[width] = host_ms(lab.serving.target, width)
         say(f"{width} streams of a target that computes next to nothing: {result.host_ms[width]:.2f} ms a step")
@@ -180,11 +180,13 @@ class _Bench:
             times_ms[side].append(self._first_of(one.ours if side == "ours" else one.theirs))
         return FirstToken(len(prompt) + 1, *(statistics.median(times) for times in times_ms.values()))
 
-    def grpc(self, stream: Stream, width: int) -> Duel:
+    def grpc(self, stream: Stream, streams: Streams) -> Duel:
         prompt = self._of_kind(1, "code")[0]
-        self._streamed(stream, prompt, width)
+        self._streamed(stream, prompt, streams)
         return run_duel(
-            partial(self._streamed, stream, prompt, width), partial(self._plain, [prompt] * width), self._blocks
+            partial(self._streamed, stream, prompt, streams),
+            partial(self._plain, [prompt] * streams.width),
+            self._blocks,
         )
 
     def _plain(self, prompts: Sequence[tuple[int, ...]]) -> float:
@@ -207,8 +209,8 @@ class _Bench:
         batch = baseline.mlx_lm_batch_unpadded if self._unpadded else baseline.mlx_lm_batch
         return shared_tokens_per_second(batch(prompts, self._tokens))
 
-    def _streamed(self, stream: Stream, prompt: tuple[int, ...], width: int) -> float:
-        deliveries = stream(prompt, width, self._tokens)
+    def _streamed(self, stream: Stream, prompt: tuple[int, ...], streams: Streams) -> float:
+        deliveries = stream(prompt, streams, self._tokens)
         return shared_tokens_per_second([Answer((), 1, 0.0, deliveries=tuple(row)) for row in deliveries])
 
     def _first_of(self, answer: Callable[[], Answer]) -> float:

@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 from burstgate_bench.arms import Arm, ArmKind, fixed_arm
 from burstgate_bench.divergence import Divergence
 from burstgate_bench.lab import Lab
-from burstgate_bench.prompts import PromptCase
+from burstgate_bench.prompts import EQUALITY_GROUP, PromptCase
 
-# With so many plain answers the engine's default of eight places is full.
-_GROUP_PROMPTS = 8
 # Two answers of each of these run together.
-_SPECULATIVE_PROMPTS = _GROUP_PROMPTS // 2
+_SPECULATIVE_PROMPTS = EQUALITY_GROUP // 2
 _SHOWN_CHARS = 40
 
 _CLASSIC = Arm(ArmKind.CLASSIC)
@@ -28,7 +26,7 @@ class EqualityOptions:
 
     tokens: int
     """Most tokens of an answer."""
-    alone: int = _GROUP_PROMPTS
+    alone: int = EQUALITY_GROUP
     """Plain answers of each group that run with nothing beside them; the others are compared with the plain batch."""
     ignore_eos: bool = False
     """Let every answer run to its length."""
@@ -64,8 +62,8 @@ def run_equality(
 ) -> EqualityResult:
     """Compares the answers to `cases`, each given with its place, which decides its draft width."""
     result = EqualityResult()
-    for start in range(0, len(cases), _GROUP_PROMPTS):
-        _Group(lab, cases[start : start + _GROUP_PROMPTS], options, result, say).compare()
+    for start in range(0, len(cases), EQUALITY_GROUP):
+        _Group(lab, cases[start : start + EQUALITY_GROUP], options, result, say).compare()
         say(
             f"{result.prompts} of {len(cases)} prompts, {result.tokens} plain tokens, {result.compared} compared with"
             f" them, {len(result.divergences)} divergences"

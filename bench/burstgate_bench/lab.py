@@ -181,17 +181,18 @@ class _Collector:
         self._end: Completion | Failure | None = None
         self._ended = threading.Event()
 
-    def take(self, event: Event) -> None:
-        match event:
-            case Delta(token_ids=ids, draft_width=draft_width):
-                now_ms = clock_ms()
-                if self._deliveries:
-                    self._steps.append(Step(draft_width, len(ids), now_ms - self._deliveries[-1][0]))
-                self._deliveries.append((now_ms, len(ids)))
-                self._tokens.extend(ids)
-            case Completion() | Failure():
-                self._end = event
-                self._ended.set()
+    def take(self, events: Sequence[Event]) -> None:
+        for event in events:
+            match event:
+                case Delta(token_ids=ids, draft_width=draft_width):
+                    now_ms = clock_ms()
+                    if self._deliveries:
+                        self._steps.append(Step(draft_width, len(ids), now_ms - self._deliveries[-1][0]))
+                    self._deliveries.append((now_ms, len(ids)))
+                    self._tokens.extend(ids)
+                case Completion() | Failure():
+                    self._end = event
+                    self._ended.set()
 
     def answer(self) -> Answer:
         self._ended.wait()

@@ -189,6 +189,9 @@ EQUALITY: tuple[PromptCase, ...] = (
     *_NEAR_LIMIT,
 )
 
+EQUALITY_GROUP = 8
+"""So many of a sample of them are answered together: with as many plain answers the engine's places are all taken."""
+
 
 def even_sample(cases: Sequence[PromptCase], count: int) -> list[tuple[int, PromptCase]]:
     """`count` cases spread evenly over all of them, each with its place; all of them if there are no more."""

@@ -130,12 +130,11 @@ def _answer(engine: Engine, prompt: tuple[int, ...], tokens: int) -> None:
     ended = threading.Event()
     failures: list[Exception] = []
 
-    def take(event: Event) -> None:
-        match event:
-            case Completion():
-                ended.set()
-            case Failure(error=error):
-                failures.append(error)
+    def take(events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, Failure):
+                failures.append(event.error)
+            if isinstance(event, Completion | Failure):
                 ended.set()
 
     request = AnswerRequest(

@@ -54,6 +54,7 @@ def generate_request(
     """Builds the request of Generate."""
     request = decode_pb2.GenerateRequest()
     _set(request, "", model=model, n=n, max_tokens=max_tokens, logprobs=logprobs)
+    request.group_deltas = request.n > 1
     _set_prompt(request, prompt)
     _set(request.sampling, "sampling.", **{f.name: getattr(sampling, f.name) for f in fields(sampling)})
     _set(request.stop, "stop.", **{f.name: getattr(stop, f.name) for f in fields(stop)})

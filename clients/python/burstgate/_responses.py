@@ -42,15 +42,17 @@ _ANSWERS = _by_number(policy_pb2.Verdict, "VERDICT_", verdicts.Answer)
 _HEALTH = {0: serving.Health.UNKNOWN, 1: serving.Health.SERVING, 2: serving.Health.NOT_SERVING}
 
 
-def event(message: decode_pb2.GenerateResponse) -> results.Event | None:
-    """One item of a stream; None for a kind of event this library does not know."""
+def events(message: decode_pb2.GenerateResponse) -> tuple[results.Event, ...]:
+    """What one message of a stream says; nothing for a kind of event this library does not know."""
     match message.WhichOneof("event"):
         case "delta":
-            return _delta(message.delta)
+            return (_delta(message.delta),)
+        case "deltas":
+            return tuple(_delta(one) for one in message.deltas.deltas)
         case "completion":
-            return _completion(message.completion)
+            return (_completion(message.completion),)
         case _:
-            return None
+            return ()
 
 
 def token_count(message: decode_pb2.CountTokensResponse) -> results.TokenCount:

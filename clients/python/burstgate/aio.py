@@ -6,6 +6,7 @@ it is left, is cancelled on the server. A client belongs to the event loop it wa
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from types import MappingProxyType, TracebackType
@@ -155,6 +156,7 @@ class AsyncGenerationStream(AsyncIterator[Event]):
         self._messages = aiter(call)
         self._request_id = request_id
         self._answers = Answers(n, request_id)
+        self._arrived: deque[Event] = deque()
         self._error: BurstgateError | None = None
 
     @property
@@ -207,13 +209,13 @@ class AsyncGenerationStream(AsyncIterator[Event]):
             self.cancel()
 
     async def _read(self) -> Event:
-        while True:
+        while not self._arrived:
             with converted_aio(self._request_id):
                 message = await anext(self._messages)
-            event = _responses.event(message)
-            if event is not None:
-                self._answers.add(event)
-                return event
+            self._arrived.extend(_responses.events(message))
+        event = self._arrived.popleft()
+        self._answers.add(event)
+        return event
 
     async def _read_all(self) -> None:
         async for _ in self:

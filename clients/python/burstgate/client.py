@@ -7,6 +7,7 @@ at a time.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from types import MappingProxyType, TracebackType
 from typing import Any, Protocol, Self
@@ -152,6 +153,7 @@ class GenerationStream(Iterator[Event]):
         self._call = call
         self._request_id = request_id
         self._answers = Answers(n, request_id)
+        self._arrived: deque[Event] = deque()
 
     @property
     def request_id(self) -> str:
@@ -195,13 +197,13 @@ class GenerationStream(Iterator[Event]):
         self.cancel()
 
     def _read(self) -> Event:
-        while True:
+        while not self._arrived:
             with converted(self._request_id):
                 message = next(self._call)
-            event = _responses.event(message)
-            if event is not None:
-                self._answers.add(event)
-                return event
+            self._arrived.extend(_responses.events(message))
+        event = self._arrived.popleft()
+        self._answers.add(event)
+        return event
 
     def _read_all(self) -> None:
         for _ in self:

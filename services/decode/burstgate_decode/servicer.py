@@ -5,6 +5,7 @@ engine's thread into a queue of the event loop; leaving the stream for any reaso
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -21,7 +22,6 @@ from burstgate_decode.engine.request import (
     AnswerRequest,
     Claim,
     Completion,
-    Delta,
     Event,
     Failure,
     Sink,
@@ -72,11 +72,11 @@ class DecodeServicer(decode_pb2_grpc.DecodeServiceServicer):
         limits = checked(GenerateLimits, wire.generate_fields(request))
         answers = await self._plan(serving, request, limits)
         loop = asyncio.get_running_loop()
-        events: asyncio.Queue[Event] = asyncio.Queue()
+        arrived: asyncio.Queue[Sequence[Event]] = asyncio.Queue()
 
-        def sink(event: Event) -> None:
+        def sink(events: Sequence[Event]) -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(events.put_nowait, event)
+                loop.call_soon_threadsafe(arrived.put_nowait, events)
 
         left_s = context.time_remaining()
         claim = Claim(tenant, limits.priority, None if left_s is None else left_s * 1e3)
@@ -84,20 +84,18 @@ class DecodeServicer(decode_pb2_grpc.DecodeServiceServicer):
         try:
             running = len(answers)
             while running:
-                event = await events.get()
-                match event:
-                    case Delta():
-                        await self._send(context, decode_pb2.GenerateResponse(delta=wire.delta(event)))
-                    case Completion():
+                events = await arrived.get()
+                for ended in events:
+                    if isinstance(ended, Completion):
                         running -= 1
-                        observe_answer(event)
-                        if event.text:
-                            await self._send(context, decode_pb2.GenerateResponse(delta=wire.tail(event)))
-                        await self._send(context, decode_pb2.GenerateResponse(completion=wire.completion(event)))
-                    case Failure(error=error):
-                        if isinstance(error, Fault):
-                            observe_rejection(error)
-                        raise error
+                        observe_answer(ended)
+                for response in wire.responses(events, grouped=request.group_deltas):
+                    await self._send(context, response)
+                for failed in events:
+                    if isinstance(failed, Failure):
+                        if isinstance(failed.error, Fault):
+                            observe_rejection(failed.error)
+                        raise failed.error
         finally:
             ticket.cancel()
 

@@ -1,5 +1,6 @@
 """Proto messages from domain values and back, field by field. Pure and total."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +11,7 @@ from burstgate.policy.v1 import policy_pb2
 from burstgate_decode.engine.request import (
     Completion,
     Delta,
+    Event,
     FinishReason,
     Priority,
     SpeculationChoice,
@@ -68,6 +70,27 @@ def generate_fields(request: decode_pb2.GenerateRequest) -> dict[str, Any]:
         if request.HasField(name):
             fields[name] = getattr(request, name)
     return fields
+
+
+def responses(events: Sequence[Event], *, grouped: bool) -> Iterator[decode_pb2.GenerateResponse]:
+    """The messages of what one step added to a request's answers; a failure has none. An answer's deltas come before
+    its completion. `grouped`: several deltas are one message.
+    """
+    deltas: list[decode_pb2.GenerateDelta] = []
+    completions: list[decode_pb2.GenerateCompletion] = []
+    for event in events:
+        match event:
+            case Delta():
+                deltas.append(delta(event))
+            case Completion():
+                if event.text:
+                    deltas.append(tail(event))
+                completions.append(completion(event))
+    if grouped and len(deltas) > 1:
+        yield decode_pb2.GenerateResponse(deltas=decode_pb2.GenerateDeltas(deltas=deltas))
+    else:
+        yield from (decode_pb2.GenerateResponse(delta=one) for one in deltas)
+    yield from (decode_pb2.GenerateResponse(completion=one) for one in completions)
 
 
 def delta(event: Delta) -> decode_pb2.GenerateDelta:

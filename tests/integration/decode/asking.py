@@ -73,6 +73,12 @@ def sampled(temperature: float = 0.9, seed: int = 11, **options: Any) -> decode_
     return decode_pb2.SamplingOptions(temperature=temperature, seed=seed, **options)
 
 
+def events_of(response: decode_pb2.GenerateResponse) -> list[Any]:
+    """The deltas of a message, or its completion."""
+    kind = response.WhichOneof("event")
+    return list(response.deltas.deltas) if kind == "deltas" else [getattr(response, kind or "")]
+
+
 class Decode:
     """One decode service."""
 
@@ -86,15 +92,15 @@ class Decode:
         """Reads a stream to its end; an answer's completion must be its last event."""
         found = [Answer() for _ in range(request.n or 1)]
         for response in self.stub.Generate(request, timeout=CALL_S):
-            event = response.completion if response.HasField("completion") else response.delta
-            answer = found[event.index]
-            assert answer.completion is None, "an event after the completion"
-            answer.last_at = time.monotonic()
-            answer.first_at = answer.first_at or answer.last_at
-            if response.HasField("completion"):
-                answer.completion = event
-            else:
-                answer.deltas.append(event)
+            for event in events_of(response):
+                answer = found[event.index]
+                assert answer.completion is None, "an event after the completion"
+                answer.last_at = time.monotonic()
+                answer.first_at = answer.first_at or answer.last_at
+                if response.HasField("completion"):
+                    answer.completion = event
+                else:
+                    answer.deltas.append(event)
         assert all(answer.completion is not None for answer in found)
         return found
 

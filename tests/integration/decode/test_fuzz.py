@@ -48,6 +48,7 @@ requests = st.builds(
     max_tokens=st.integers(-1, 3),
     logprobs=st.none() | numbers,
     n=st.integers(-1, 9),
+    group_deltas=st.booleans(),
     sampling=st.builds(
         decode_pb2.SamplingOptions,
         temperature=st.none() | wild,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.struct_pb2 import Struct
-from tests.integration.decode.asking import AUTO, OFF, ON, Decode, ask, check_account, sampled
+from tests.integration.decode.asking import AUTO, OFF, ON, Decode, ask, check_account, events_of, sampled
 from tokenizers import Tokenizer
 
 from burstgate.decode.v1 import decode_pb2
@@ -87,6 +87,19 @@ def test_n_answers_are_those_of_single_requests_with_the_next_seeds(decode: Deco
         alone = decode.answer(ask(max_tokens=8, sampling=sampled(1.0, seed=answer.done.seed)))
         assert alone.tokens == answer.tokens
     assert len({tuple(answer.tokens) for answer in three}) > 1
+
+
+def test_answers_whose_deltas_come_grouped_are_the_same_in_fewer_messages(decode: Decode) -> None:
+    fields: dict[str, Any] = {"max_tokens": 12, "n": 3, "sampling": sampled(1.0, seed=5)}
+    single = decode.answers(ask(mode=AUTO, **fields))
+    together = decode.answers(ask(mode=AUTO, group_deltas=True, **fields))
+    assert [(one.text, one.tokens) for one in together] == [(one.text, one.tokens) for one in single]
+    messages = list(decode.stub.Generate(ask(mode=OFF, group_deltas=True, **fields)))
+    # All answers read the same prompt and then step together, but for those that end early.
+    assert max(len(events_of(message)) for message in messages) == 3
+    assert sum(message.WhichOneof("event") == "completion" for message in messages) == 3
+    alone = ask(mode=OFF, max_tokens=4, group_deltas=True)
+    assert {one.WhichOneof("event") for one in decode.stub.Generate(alone)} == {"delta", "completion"}
 
 
 def test_a_seed_that_was_drawn_is_told_and_gives_the_same_tokens_again(decode: Decode) -> None:

@@ -33,6 +33,12 @@ def test_answers_too_short_to_time_are_refused() -> None:
     assert run("-m", "burstgate_bench.quick", "--tokens", "4").returncode == 2
 
 
+def test_a_group_of_prompts_that_there_is_not_is_refused_before_anything_is_loaded() -> None:
+    done = run("-m", "burstgate_bench.equality", "--sample", "20", "--group", "4", COLUMNS="200")
+    assert done.returncode == 2
+    assert "20 prompts have no group 4" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("option", "value", "says"),
     [

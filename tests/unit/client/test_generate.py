@@ -83,6 +83,43 @@ def test_several_answers_are_told_apart_and_have_no_single_result(server: Any) -
             stream.result()
 
 
+@pytest.fixture
+def grouping(server: Any, messages: Any) -> Any:
+    """A server that sends a step's deltas together, as far as it is asked to."""
+
+    async def script(request: Any, context: Any) -> AsyncIterator[Any]:
+        step = [messages.delta(index, f"{index} ", (index,)).delta for index in range(request.n or 1)]
+        if request.group_deltas:
+            yield decode_pb2.GenerateResponse(deltas=decode_pb2.GenerateDeltas(deltas=step))
+        else:
+            for delta in step:
+                yield decode_pb2.GenerateResponse(delta=delta)
+        for index in range(request.n or 1):
+            yield messages.completion(index)
+
+    server.generate = script
+    return server
+
+
+def test_several_answers_are_asked_for_in_groups_and_told_one_by_one(grouping: Any) -> None:
+    with burstgate.Client(grouping.address) as client:
+        events = list(client.generate("hi", n=3))
+        assert [(event.index, type(event)) for event in events] == [
+            *((index, burstgate.Delta) for index in range(3)),
+            *((index, burstgate.Completion) for index in range(3)),
+        ]
+        assert [answer.text for answer in client.generate("hi", n=3).results()] == ["0 ", "1 ", "2 "]
+        assert client.generate("hi").result().text == "0 "
+    assert [one.request.group_deltas for one in grouping.asked] == [True, True, False]
+
+
+async def test_groups_are_told_one_by_one_by_the_aio_client_too(grouping: Any) -> None:
+    async with burstgate.AsyncClient(grouping.address) as client:
+        stream = client.generate("hi", n=2)
+        assert [(await anext(stream)).index for _ in range(2)] == [0, 1]
+        assert [answer.text for answer in await stream.results()] == ["0 ", "1 "]
+
+
 def test_a_stream_that_ends_without_its_completion_is_an_error(server: Any, messages: Any) -> None:
     async def script(request: Any, context: Any) -> AsyncIterator[Any]:
         yield messages.delta(0, "half", (1,))

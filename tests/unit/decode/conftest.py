@@ -119,7 +119,7 @@ class BatchDriver:
     def open(self, request: AnswerRequest, chunk_tokens: int = 256) -> Driven:
         """A row that has joined and read its prompt."""
         events: list[Event] = []
-        row = Row(request, Ticket(), events.append, clock_ms)
+        row = Row(request, Ticket(), events.extend, clock_ms)
         row.admit(self.target, request.speculation is not SpeculationChoice.OFF)
         self.batch.join(row)
         while row.prefill_left:

@@ -4,7 +4,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -74,12 +74,13 @@ class Answers:
         self._ended = [threading.Event() for _ in requests]
         self.tickets = [engine.submit([(request, self._sink(at))], claim) for at, request in enumerate(requests)]
 
-    def _sink(self, at: int) -> Callable[[Event], None]:
-        def sink(event: Event) -> None:
-            self.events[at].append(event)
-            self.arrived.put(at)
-            if not isinstance(event, Delta):
-                self._ended[at].set()
+    def _sink(self, at: int) -> Callable[[Sequence[Event]], None]:
+        def sink(events: Sequence[Event]) -> None:
+            for event in events:
+                self.events[at].append(event)
+                self.arrived.put(at)
+                if not isinstance(event, Delta):
+                    self._ended[at].set()
 
         return sink
 

@@ -50,7 +50,7 @@ def start(tiny_pair: Pair) -> Callable[..., object]:
 
 def refused(engine: Engine, request: AnswerRequest, claim: Claim) -> Fault:
     with pytest.raises(Fault) as caught:
-        engine.submit([(request, lambda _event: None)], claim)
+        engine.submit([(request, lambda _events: None)], claim)
     return caught.value
 
 

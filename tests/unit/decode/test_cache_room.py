@@ -48,7 +48,7 @@ def test_no_cache_ever_takes_more_than_was_reserved(tiny_pair: Pair, kind: str) 
         if rng.random() < 0.4 and admission.waiting < 6:
             prompt = tuple(rng.randrange(TINY_VOCAB) for _ in range(rng.choice((1, 5, 250, 400))))
             request = AnswerRequest("test", 0, prompt, rng.choice((3, 20, 100)), ignore_eos=True)
-            admission.submit([Row(request, Ticket(), lambda _event: None, clock_ms)], clock_ms())
+            admission.submit([Row(request, Ticket(), lambda _events: None, clock_ms)], clock_ms())
         for row in admission.admit():
             running.append(driver.open(row.request))
             # The driver makes a row of its own; the admitted one holds its place.

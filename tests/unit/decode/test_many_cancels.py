@@ -6,7 +6,7 @@
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from tests.unit.decode.conftest import TINY_VOCAB, WIDEST, Pair, clock_ms
@@ -85,10 +85,11 @@ class Call:
             return "waiting"
         return "decoding" if any(isinstance(event, Delta) for event in self.events) else "reading"
 
-    def _sink(self, event: Event) -> None:
-        self.events.append(event)
-        if len(self.events) == self.cancel_after and self.ticket is not None:
-            self.cancel()
+    def _sink(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self.events.append(event)
+            if len(self.events) == self.cancel_after and self.ticket is not None:
+                self.cancel()
 
 
 def _request(rng: random.Random) -> AnswerRequest:

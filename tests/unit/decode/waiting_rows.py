@@ -19,7 +19,7 @@ def row(
 ) -> Row:
     """A row that comes to `tokens` tokens, and arrived at 0 ms."""
     request = AnswerRequest("test", 0, (0,) * prompt_tokens, tokens - prompt_tokens)
-    return Row(request, Ticket(), lambda _event: None, lambda: 0.0, Claim(tenant, priority, time_left_ms))
+    return Row(request, Ticket(), lambda _events: None, lambda: 0.0, Claim(tenant, priority, time_left_ms))
 
 
 def admission(*, active: int = 1, queued: int = 1000, **limits: int) -> Admission[Row]:

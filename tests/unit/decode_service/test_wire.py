@@ -9,6 +9,7 @@ from burstgate_decode.engine.request import (
     Completion,
     Delta,
     Divergence,
+    Failure,
     FinishReason,
     Priority,
     SpeculationChoice,
@@ -106,6 +107,25 @@ def test_every_mode_and_reason_of_the_policy_has_its_place_in_a_delta(mode: Mode
     )  # fmt: skip
     assert (message.round, message.draft_width, message.explanation) == (3, 4, "why")
     assert [(one.token_id, one.logprob) for one in message.logprobs[0].top] == [(5, -0.5), (9, -1.0)]
+
+
+def step_delta(index: int, text: str) -> Delta:
+    return Delta(index, text, (5,), (False,), 3, Mode.PLAIN, 1, Reason.GATE_PLAIN, "")
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_steps_deltas_come_before_its_completions_and_together_where_that_was_asked(grouped: bool) -> None:
+    step = [step_delta(0, "a"), step_delta(2, "b"), completion(text="c"), step_delta(1, "d")]
+    *first, last = wire.responses([*step, Failure(3, RuntimeError())], grouped=grouped)
+    assert last.completion.index == 2
+    deltas = first[0].deltas.deltas if grouped else [one.delta for one in first]
+    assert len(first) == (1 if grouped else 4)
+    assert [(delta.index, delta.text) for delta in deltas] == [(0, "a"), (2, "b"), (2, "c"), (1, "d")]
+
+
+def test_a_delta_that_comes_alone_is_no_group() -> None:
+    (alone,) = wire.responses([step_delta(1, "a")], grouped=True)
+    assert alone.WhichOneof("event") == "delta"
 
 
 def test_a_completion_tells_rates_and_means() -> None:

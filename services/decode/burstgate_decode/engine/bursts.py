@@ -30,7 +30,7 @@ class _Burst:
 
 
 class BurstRunner:
-    """The burst in progress. `expect` at will; each step is `begin`, `label` and `next_is_plain` at will, then `end`."""
+    """The burst in progress. `expect` at will; each step is `begin`, `label` and `next_is_plain` as needed, `end`."""
 
     def __init__(self, grants: GrantSource) -> None:
         """No burst yet."""

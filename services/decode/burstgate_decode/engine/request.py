@@ -1,11 +1,12 @@
 """What the engine is asked for and what it answers with: domain values, free of gRPC and of mlx.
 
 Requests arrive validated; an `AnswerRequest` is one of the n answers of a generation request. Events go
-to the answer's sink from the engine's thread, in order, and end with exactly one completion or failure.
+to the answer's sink from the engine's thread, in order, and end with exactly one completion or failure. Answers
+may share a sink, which then gets what a step added to all of them in one call.
 """
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
@@ -184,7 +185,8 @@ class Failure:
 
 
 Event: TypeAlias = Delta | Completion | Failure
-Sink: TypeAlias = Callable[[Event], None]
+Sink: TypeAlias = Callable[[Sequence[Event]], None]
+"""Takes events and never raises. The engine's thread waits for it."""
 
 
 class Clock(Protocol):

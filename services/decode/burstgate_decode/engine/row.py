@@ -3,6 +3,7 @@
 Only the engine's thread touches a row. Its keys and values, and what its drafter remembers, are the batch's.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from burstgate_decode.engine.request import (
@@ -67,7 +68,7 @@ class Row:
         self.finished = False
         self.failed = False
         self.stats = SpeculationStats()
-        self._sink = sink
+        self.sink = sink
         self._clock = clock
         self._round = 0
         self._arrived_ms = clock()
@@ -117,8 +118,8 @@ class Row:
 
     def commit(
         self, tokens: list[int], drafted: list[bool], logprobs: tuple[TokenLogprobs, ...], label: StepLabel
-    ) -> None:
-        """Takes a step's tokens, sends what may be sent, and finishes the answer where it ends."""
+    ) -> list[Event]:
+        """Takes a step's tokens and finishes the answer where it ends. Returns what is to be delivered."""
         self._round += 1
         now = self._clock()
         if tokens:
@@ -139,20 +140,22 @@ class Row:
                     finish = (FinishReason.LENGTH, None, None)
             if finish is not None:
                 break
+        events: list[Event] = []
         if taken:
-            self._send(
+            events.append(
                 Delta(
                     self.request.index, text, tuple(tokens[:taken]), tuple(drafted[:taken]), self._round,
                     label.mode, label.draft_width, label.reason, label.explanation, logprobs[:taken],
                 )
             )  # fmt: skip
         if finish is not None:
-            self._finish(*finish)
+            events.append(self._finish(*finish))
+        return events
 
     def fail(self, event: Event) -> None:
         """Ends the answer with a failure."""
         self.finished = self.failed = True
-        self._send(event)
+        deliver([(self, [event])])
 
     def _stopped_by_token(self, token: int) -> tuple[FinishReason, str | None, int | None] | None:
         if token in self.request.stop_token_ids:
@@ -161,7 +164,7 @@ class Row:
             return FinishReason.EOS, None, token
         return None
 
-    def _finish(self, reason: FinishReason, stop_string: str | None, stop_token_id: int | None) -> None:
+    def _finish(self, reason: FinishReason, stop_string: str | None, stop_token_id: int | None) -> Completion:
         self.finished = True
         # After a stop string nothing held back belongs to the answer.
         rest = Piece("") if reason is FinishReason.STOP_STRING else self.text.finish()
@@ -169,28 +172,32 @@ class Row:
             reason, stop_string, stop_token_id = FinishReason.STOP_STRING, rest.stop_string, None
         now = self._clock()
         first = self._first_token_ms or now
-        self._send(
-            Completion(
-                index=self.request.index,
-                text=rest.text,
-                finish_reason=reason,
-                stop_string=stop_string,
-                stop_token_id=stop_token_id,
-                prompt_tokens=len(self.request.prompt),
-                cached_prompt_tokens=self.cached_prompt_tokens,
-                completion_tokens=self.emitted,
-                timings=Timings(
-                    queue_ms=self.queue_ms,
-                    prefill_ms=self.prefill_ms,
-                    decode_ms=self._last_token_ms - first,
-                    time_to_first_token_ms=first - self._arrived_ms,
-                    total_ms=now - self._arrived_ms,
-                ),
-                speculation=self.stats,
-                seed=self.request.sampling.seed,
-            )
+        return Completion(
+            index=self.request.index,
+            text=rest.text,
+            finish_reason=reason,
+            stop_string=stop_string,
+            stop_token_id=stop_token_id,
+            prompt_tokens=len(self.request.prompt),
+            cached_prompt_tokens=self.cached_prompt_tokens,
+            completion_tokens=self.emitted,
+            timings=Timings(
+                queue_ms=self.queue_ms,
+                prefill_ms=self.prefill_ms,
+                decode_ms=self._last_token_ms - first,
+                time_to_first_token_ms=first - self._arrived_ms,
+                total_ms=now - self._arrived_ms,
+            ),
+            speculation=self.stats,
+            seed=self.request.sampling.seed,
         )
 
-    def _send(self, event: Event) -> None:
-        if not self.ticket.cancelled:
-            self._sink(event)
+
+def deliver(events: Iterable[tuple[Row, Sequence[Event]]]) -> None:
+    """Hands rows' events over, in order; those of rows that share a sink in one call. A cancelled row gets none."""
+    by_sink: dict[Sink, list[Event]] = {}
+    for row, added in events:
+        if added and not row.ticket.cancelled:
+            by_sink.setdefault(row.sink, []).extend(added)
+    for sink, together in by_sink.items():
+        sink(together)

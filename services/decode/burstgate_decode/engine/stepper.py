@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import structlog
 
 from burstgate_decode.engine.batch import Batch
-from burstgate_decode.engine.request import Clock, SpeculationChoice, TokenLogprobs
+from burstgate_decode.engine.request import Clock, Event, SpeculationChoice, TokenLogprobs
 from burstgate_decode.engine.rounds import RowResult, StepResult, draft_verify_round, plain_step, step_alone
-from burstgate_decode.engine.row import Row, StepLabel
+from burstgate_decode.engine.row import Row, StepLabel, deliver
 from burstgate_decode.engine.sampling import logprobs_of
 from burstgate_decode.engine.stopping import RoundOutcome, RoundPlan, RoundRow, RowOutcome, Stopping
 from burstgate_policy.core.types import Reason
@@ -81,11 +81,13 @@ class Stepper:
         except Exception:  # noqa: BLE001  (what one row raises must end that row alone, and which is not known yet)
             _log.exception("shared_step_failed", rows=len(widths))
             done = self._one_by_one(rows)
+        events: list[tuple[Row, list[Event]]] = []
         for result in done.rows:
             try:
-                self._commit(result, labels[id(result.row)])
+                events.append((result.row, self._commit(result, labels[id(result.row)])))
             except Exception as error:  # noqa: BLE001
                 self._on_error(result.row, error)
+        deliver(events)
         return done
 
     def _width(self, row: Row, label: StepLabel) -> int:
@@ -143,14 +145,14 @@ class Stepper:
                 self._on_error(row, error)
         return StepResult(results, 0.0, self._clock() - start_ms)
 
-    def _commit(self, result: RowResult, label: StepLabel) -> None:
+    def _commit(self, result: RowResult, label: StepLabel) -> list[Event]:
         row, tokens = result.row, result.tokens
         _count(row, result)
         logprobs: tuple[TokenLogprobs, ...] = ()
         if row.request.logprobs is not None and result.logits is not None:
             logprobs = logprobs_of(result.logits, tokens, row.request.logprobs)
         told = StepLabel(label.mode, result.draft_width, label.reason, label.explanation)
-        row.commit(tokens, result.drafted, logprobs, told)
+        return row.commit(tokens, result.drafted, logprobs, told)
 
 
 def _fixes_width(row: Row, label: StepLabel) -> bool:

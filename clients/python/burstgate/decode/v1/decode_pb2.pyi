@@ -119,7 +119,7 @@ class SpeculationOptions(_message.Message):
     def __init__(self, mode: _Optional[_Union[SpeculationMode, str]] = ..., max_draft_width: _Optional[int] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("model", "chat", "text", "tokens", "sampling", "stop", "speculation", "max_tokens", "logprobs", "n", "priority")
+    __slots__ = ("model", "chat", "text", "tokens", "sampling", "stop", "speculation", "max_tokens", "logprobs", "n", "priority", "group_deltas")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CHAT_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -131,6 +131,7 @@ class GenerateRequest(_message.Message):
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     N_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    GROUP_DELTAS_FIELD_NUMBER: _ClassVar[int]
     model: str
     chat: ChatPrompt
     text: str
@@ -142,15 +143,24 @@ class GenerateRequest(_message.Message):
     logprobs: int
     n: int
     priority: Priority
-    def __init__(self, model: _Optional[str] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenPrompt, _Mapping]] = ..., sampling: _Optional[_Union[SamplingOptions, _Mapping]] = ..., stop: _Optional[_Union[StopOptions, _Mapping]] = ..., speculation: _Optional[_Union[SpeculationOptions, _Mapping]] = ..., max_tokens: _Optional[int] = ..., logprobs: _Optional[int] = ..., n: _Optional[int] = ..., priority: _Optional[_Union[Priority, str]] = ...) -> None: ...
+    group_deltas: bool
+    def __init__(self, model: _Optional[str] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenPrompt, _Mapping]] = ..., sampling: _Optional[_Union[SamplingOptions, _Mapping]] = ..., stop: _Optional[_Union[StopOptions, _Mapping]] = ..., speculation: _Optional[_Union[SpeculationOptions, _Mapping]] = ..., max_tokens: _Optional[int] = ..., logprobs: _Optional[int] = ..., n: _Optional[int] = ..., priority: _Optional[_Union[Priority, str]] = ..., group_deltas: _Optional[bool] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
-    __slots__ = ("delta", "completion")
+    __slots__ = ("delta", "completion", "deltas")
     DELTA_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_FIELD_NUMBER: _ClassVar[int]
+    DELTAS_FIELD_NUMBER: _ClassVar[int]
     delta: GenerateDelta
     completion: GenerateCompletion
-    def __init__(self, delta: _Optional[_Union[GenerateDelta, _Mapping]] = ..., completion: _Optional[_Union[GenerateCompletion, _Mapping]] = ...) -> None: ...
+    deltas: GenerateDeltas
+    def __init__(self, delta: _Optional[_Union[GenerateDelta, _Mapping]] = ..., completion: _Optional[_Union[GenerateCompletion, _Mapping]] = ..., deltas: _Optional[_Union[GenerateDeltas, _Mapping]] = ...) -> None: ...
+
+class GenerateDeltas(_message.Message):
+    __slots__ = ("deltas",)
+    DELTAS_FIELD_NUMBER: _ClassVar[int]
+    deltas: _containers.RepeatedCompositeFieldContainer[GenerateDelta]
+    def __init__(self, deltas: _Optional[_Iterable[_Union[GenerateDelta, _Mapping]]] = ...) -> None: ...
 
 class GenerateDelta(_message.Message):
     __slots__ = ("index", "text", "token_ids", "drafted", "round", "mode", "draft_width", "reason", "explanation", "logprobs")
