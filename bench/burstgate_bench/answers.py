@@ -58,12 +58,30 @@ def shared_tokens_per_second(answers: Sequence[Answer]) -> float:
     That is from the last first delivery to the first last one; before and after, the batch is narrower. Raises
     `TooShortError`.
     """
-    start = max(answer.deliveries[0][0] for answer in answers)
-    end = min(answer.deliveries[-1][0] for answer in answers)
+    start, end = _shared_window(answers)
     tokens = sum(count for answer in answers for at, count in answer.deliveries if start < at <= end)
     if tokens < len(answers) or not end > start:
         raise TooShortError(f"{len(answers)} answers were written together for too short a time")
     return tokens * 1e3 / (end - start)
+
+
+def shared_steps(answers: Sequence[Answer]) -> list[Step]:
+    """The batch's steps in that time: the widest row's draft width, all rows' tokens, the first row's time."""
+    start, end = _shared_window(answers)
+    rows = [
+        [step for (at, _), step in zip(answer.deliveries[1:], answer.steps, strict=True) if start < at <= end]
+        for answer in answers
+    ]
+    # Rows get a step's tokens one after another, so the one that ends the time may leave the others a step short.
+    return [
+        Step(max(step.draft_width for step in steps), sum(step.tokens for step in steps), steps[0].ms)
+        for steps in zip(*rows, strict=False)
+    ]
+
+
+def _shared_window(answers: Sequence[Answer]) -> tuple[float, float]:
+    start = max(answer.deliveries[0][0] for answer in answers)
+    return start, min(answer.deliveries[-1][0] for answer in answers)
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,17 @@ modes decode the same tokens, so their rates are for the same work. Imports mlx:
 """
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from burstgate import PolicyState
-from burstgate_bench.answers import Answer, shared_tokens_per_second
+from burstgate_bench.answers import Answer, Step, shared_steps, shared_tokens_per_second
 from burstgate_bench.arms import Arm, ArmKind, abba
 from burstgate_bench.hindsight_plan import TEXTS, HindsightOptions
 from burstgate_bench.lab import Lab
 from burstgate_bench.machine import Machine
 from burstgate_bench.prompts import BY_KIND
+from burstgate_bench.quiet import quiet_costs_ms, quiet_rate
 
 # A pass gives the policy a profiled burst or two of each kind; it needs four in all.
 _MOST_WARM_UP_PASSES = 6
@@ -31,6 +32,8 @@ class Cell:
     """Tokens per second by mode, in the order they ran."""
     auto_bursts: dict[str, int]
     """AUTO's bursts by mode and reason."""
+    quiet_rates: dict[str, float]
+    """Tokens per second by mode, as on a quiet machine."""
 
     def rate(self, mode: str) -> float:
         """Median tokens per second of a mode."""
@@ -40,6 +43,15 @@ class Cell:
     def best(self) -> str:
         """The mode that was fastest when held to the end."""
         return max((mode for mode in self.rates if mode != _AUTO.label), key=self.rate)
+
+    @property
+    def quiet_best(self) -> str:
+        """The mode that would have been fastest on a quiet machine."""
+        return max((mode for mode in self.rates if mode != _AUTO.label), key=self.quiet_rates.__getitem__)
+
+    def quiet_auto_over(self, mode: str) -> float:
+        """AUTO's rate over that of a mode, as on a quiet machine."""
+        return self.quiet_rates[_AUTO.label] / self.quiet_rates[mode]
 
     @property
     def spread(self) -> float:
@@ -73,6 +85,11 @@ class HindsightResult:
             "auto_vs_best": table(lambda cell: round(cell.rate(_AUTO.label) / cell.rate(cell.best), 3)),
             "auto_vs_plain": table(lambda cell: round(cell.rate(_AUTO.label) / cell.rate(_PLAIN.label), 3)),
             "best": table(lambda cell: cell.best),
+            "quiet": {
+                "auto_vs_best": table(lambda cell: round(cell.quiet_auto_over(cell.quiet_best), 3)),
+                "auto_vs_plain": table(lambda cell: round(cell.quiet_auto_over(_PLAIN.label), 3)),
+                "best": table(lambda cell: cell.quiet_best),
+            },
             "differing_answers": self.differing,
         }
 
@@ -108,6 +125,10 @@ def run_hindsight(lab: Lab, options: HindsightOptions, say: Callable[[str], None
                 f"{streams} streams of {text}: AUTO {auto / best:.3f} of the best mode ({cell.best}), "
                 f"{auto / cell.rate(_PLAIN.label):.3f} of plain; {rates} tokens/s, spread {cell.spread:.0%}"
             )
+            say(
+                f"  as on a quiet machine {cell.quiet_auto_over(cell.quiet_best):.3f} of {cell.quiet_best}, "
+                f"{cell.quiet_auto_over(_PLAIN.label):.3f} of plain"
+            )
             say(f"  AUTO's bursts: {', '.join(f'{count} {why}' for why, count in cell.auto_bursts.items())}")
     return run.result
 
@@ -133,6 +154,7 @@ class _Run:
     def cell(self, text: str, streams: int, modes: list[Arm]) -> Cell:
         """Every mode on one text, in ABBA order."""
         rates: dict[str, list[float]] = {mode.label: [] for mode in modes}
+        steps: dict[str, list[Step]] = {mode.label: [] for mode in modes}
         bursts: dict[str, int] = {}
         for mode, _ in abba(modes, (None,), self._blocks):
             tokens = decode_s = 0.0
@@ -141,11 +163,12 @@ class _Run:
                 stretch = sum(count for answer in answers for _, count in answer.deliveries)
                 tokens += stretch
                 decode_s += stretch / shared_tokens_per_second(answers)
+                steps[mode.label] += shared_steps(answers)
                 if mode == _AUTO:
                     for why, count in answers[0].bursts.items():
                         bursts[why] = bursts.get(why, 0) + count
             rates[mode.label].append(tokens / decode_s)
-        return Cell({mode: tuple(each) for mode, each in rates.items()}, bursts)
+        return Cell({mode: tuple(each) for mode, each in rates.items()}, bursts, _quiet_rates(steps))
 
     def _stretch(self, mode: Arm, kind: str, streams: int) -> list[Answer]:
         prompts = self._prompts(kind, streams)
@@ -157,3 +180,11 @@ class _Run:
     def _prompts(self, kind: str, streams: int) -> list[tuple[int, ...]]:
         cases = BY_KIND[kind]
         return [self._lab.tokens_of(cases[place % len(cases)]) for place in range(streams)]
+
+
+def _quiet_rates(steps: Mapping[str, Sequence[Step]]) -> dict[str, float]:
+    rates = {}
+    for mode, own in steps.items():
+        others = [step for other, theirs in steps.items() if other != mode for step in theirs]
+        rates[mode] = quiet_rate(own, quiet_costs_ms(own, others))
+    return rates

@@ -8,30 +8,28 @@ an arm's own steps is taken, so that what the arm itself adds to a step is in it
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
-from burstgate_bench.answers import Answer
+from burstgate_bench.answers import Step
 
 # Fewer times than this have no quartile worth the name.
 _ENOUGH = 8
 
 
-def quiet_costs_ms(own: Iterable[Answer], others: Iterable[Answer]) -> dict[int, float]:
+def quiet_costs_ms(own: Iterable[Step], others: Iterable[Step]) -> dict[int, float]:
     """Cost of a step by draft width, from an arm's own steps where there are enough, else from all."""
     own = list(own)
     mine, everybody = _times_ms(own), _times_ms([*own, *others])
     return {width: _lower_quartile(mine[width] if len(mine[width]) >= _ENOUGH else everybody[width]) for width in mine}
 
 
-def quiet_rate(answers: Sequence[Answer], costs_ms: Mapping[int, float]) -> float:
-    """Tokens per second of the timed steps of some answers at these costs."""
-    steps = [step for answer in answers for step in answer.steps]
+def quiet_rate(steps: Sequence[Step], costs_ms: Mapping[int, float]) -> float:
+    """Tokens per second of some steps at these costs."""
     return sum(step.tokens for step in steps) * 1e3 / sum(costs_ms[step.draft_width] for step in steps)
 
 
-def _times_ms(answers: Iterable[Answer]) -> dict[int, list[float]]:
+def _times_ms(steps: Iterable[Step]) -> dict[int, list[float]]:
     times: dict[int, list[float]] = {}
-    for answer in answers:
-        for step in answer.steps:
-            times.setdefault(step.draft_width, []).append(step.ms)
+    for step in steps:
+        times.setdefault(step.draft_width, []).append(step.ms)
     return times
 
 

@@ -7,7 +7,7 @@ Greedy: every arm must give the same tokens. Imports mlx: install the BLAS first
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from burstgate_bench.answers import Answer, Cell, summarize
+from burstgate_bench.answers import Answer, Cell, Step, summarize
 from burstgate_bench.arms import Arm, ArmKind, abba
 from burstgate_bench.lab import Lab
 from burstgate_bench.prompts import MIXED, STANDARD
@@ -45,14 +45,14 @@ class StoppingResult:
     def quiet_rates(self) -> dict[Arm, dict[str, float]]:
         """Tokens per second by arm and kind as on a quiet machine."""
         everybody = {
-            arm: [answer for each in by_place.values() for answer in each] for arm, by_place in self.answers.items()
+            arm: [step for each in by_place.values() for step in _steps(each)] for arm, by_place in self.answers.items()
         }
         rates: dict[Arm, dict[str, float]] = {}
         for arm, by_place in self.answers.items():
-            others = [answer for other, answers in everybody.items() if other != arm for answer in answers]
+            others = [step for other, steps in everybody.items() if other != arm for step in steps]
             costs_ms = quiet_costs_ms(everybody[arm], others)
             rates[arm] = {
-                **{case.kind: quiet_rate(by_place[place], costs_ms) for place, case in enumerate(STANDARD)},
+                **{case.kind: quiet_rate(_steps(by_place[place]), costs_ms) for place, case in enumerate(STANDARD)},
                 MIX: quiet_rate(everybody[arm], costs_ms),
             }
         return rates
@@ -74,6 +74,10 @@ def run_stopping(lab: Lab, tokens: int, blocks: int, say: Callable[[str], None])
     for arm, place in order:
         answers[arm][place].append(lab.run(arm, prompts[place], tokens))
     return StoppingResult(answers, _different(answers))
+
+
+def _steps(answers: Sequence[Answer]) -> list[Step]:
+    return [step for answer in answers for step in answer.steps]
 
 
 def _joined(answers: Sequence[Answer]) -> Answer:

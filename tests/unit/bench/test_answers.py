@@ -1,8 +1,10 @@
 """Rates and their statistics."""
 
+from itertools import pairwise
+
 import pytest
 
-from burstgate_bench.answers import Answer, TooShortError, summarize
+from burstgate_bench.answers import Answer, Step, TooShortError, shared_steps, shared_tokens_per_second, summarize
 
 
 def answer(tokens: int, decode_ms: float, first: int = 1, rounds: int = 0, accepted: int = 0) -> Answer:
@@ -37,3 +39,22 @@ def test_acceptance_weighs_every_round_equally() -> None:
 
 def test_acceptance_is_absent_where_no_round_ran() -> None:
     assert summarize([answer(11, 500.0)]).accepted_per_round is None
+
+
+def delivered(*deliveries: tuple[float, int], draft_width: int = 2) -> Answer:
+    steps = tuple(Step(draft_width, count, at - before) for (before, _), (at, count) in pairwise(deliveries))
+    return Answer((), deliveries[0][1], 0.0, deliveries=deliveries, steps=steps)
+
+
+def test_a_batchs_steps_are_those_during_which_all_rows_run() -> None:
+    # The second row begins two steps later and ends one earlier; its tokens come a moment after the first one's.
+    long = delivered((0.0, 1), (100.0, 1), (200.0, 2), (320.0, 1), (440.0, 3), (500.0, 1), draft_width=2)
+    short = delivered((200.5, 1), (320.5, 2), (440.5, 1), draft_width=4)
+    assert shared_steps([long, short]) == [Step(4, 3, 120.0), Step(4, 4, 120.0)]
+    assert shared_tokens_per_second([long, short]) == pytest.approx(7e3 / 240.0)
+
+
+def test_a_step_that_ended_the_time_for_some_rows_only_is_left_out() -> None:
+    first = delivered((0.0, 1), (100.0, 2), (200.0, 2))
+    second = delivered((0.5, 1), (100.5, 1), (200.5, 1), (300.5, 1))
+    assert shared_steps([first, second]) == [Step(2, 3, 100.0)]
