@@ -1,17 +1,19 @@
 """Drives a whole engine: grants at random, and answers that are collected on the caller's side."""
 
+import contextlib
 import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from tests.unit.decode.conftest import WIDEST
+from tests.unit.decode.conftest import WIDEST, clock_ms
 
 from burstgate_decode.engine import engine as engine_module
-from burstgate_decode.engine.engine import Engine
+from burstgate_decode.engine.engine import Engine, Pairing
+from burstgate_decode.engine.limits import EngineLimits
 from burstgate_decode.engine.request import AnswerRequest, Claim, Completion, Delta, Event
 from burstgate_decode.engine.rounds import prefill_chunk
 from burstgate_policy.core.types import Grant, Mode, Reason, Situation, StepRecord
@@ -30,6 +32,18 @@ def chunks_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(engine_module, "prefill_chunk", chunk)
     return read
+
+
+@contextlib.contextmanager
+def running(pairing: Pairing, limits: EngineLimits) -> Iterator[Engine]:
+    """An engine that has loaded its pairing, for the length of the block."""
+    engine = Engine(lambda: pairing, limits, clock_ms)
+    engine.start()
+    engine.wait_loaded()
+    try:
+        yield engine
+    finally:
+        engine.stop()
 
 
 class RandomGrants:

@@ -1,11 +1,10 @@
 """When the engine asks for grants: ahead of the step that needs them. A tiny pair, grants that keep what was asked."""
 
 import contextlib
-from collections.abc import Iterator
 
 import pytest
-from tests.unit.decode.conftest import TINY_VOCAB, WIDEST, Pair, clock_ms
-from tests.unit.decode.driving import Answers, RandomGrants
+from tests.unit.decode.conftest import TINY_VOCAB, WIDEST, Pair
+from tests.unit.decode.driving import Answers, RandomGrants, running
 
 from burstgate_decode.engine.engine import Engine, Pairing
 from burstgate_decode.engine.limits import EngineLimits
@@ -37,22 +36,15 @@ def request(speculation: SpeculationChoice, max_tokens: int, prompt_tokens: int 
     return AnswerRequest("test", 0, prompt, max_tokens, ignore_eos=True, speculation=speculation)
 
 
-@contextlib.contextmanager
-def engine(pair: Pair, grants: RecordingGrants) -> Iterator[Engine]:
+def engine(pair: Pair, grants: RecordingGrants) -> contextlib.AbstractContextManager[Engine]:
     pairing = Pairing(pair.target, pair.drafter, WIDEST, GuardMargins(), grants)
-    running = Engine(lambda: pairing, EngineLimits(prefill_chunk_tokens=4), clock_ms)
-    running.start()
-    running.wait_loaded()
-    try:
-        yield running
-    finally:
-        running.stop()
+    return running(pairing, EngineLimits(prefill_chunk_tokens=4))
 
 
 def test_the_first_grant_is_asked_for_while_the_prompt_ends(tiny_pair: Pair) -> None:
     grants = RecordingGrants()
-    with engine(tiny_pair, grants) as running:
-        Answers(running, [request(SpeculationChoice.AUTO, 6)]).tokens(0)
+    with engine(tiny_pair, grants) as started:
+        Answers(started, [request(SpeculationChoice.AUTO, 6)]).tokens(0)
     ahead, needed = grants.asked[:2]
     assert (ahead[0], needed[0]) == ("ahead", "needed")
     # Nothing was running, and the prompt was read in three chunks of which only the last one is followed by a step.
@@ -66,10 +58,10 @@ def test_the_grant_of_a_wider_batch_is_asked_for_before_a_row_joins(
     tiny_pair: Pair, joining: SpeculationChoice
 ) -> None:
     grants = RecordingGrants()
-    with engine(tiny_pair, grants) as running:
-        first = Answers(running, [request(SpeculationChoice.AUTO, 400)])
+    with engine(tiny_pair, grants) as started:
+        first = Answers(started, [request(SpeculationChoice.AUTO, 400)])
         first.wait_delivery()
-        Answers(running, [request(joining, 6, PROMPT_TOKENS + 1)]).tokens(0)
+        Answers(started, [request(joining, 6, PROMPT_TOKENS + 1)]).tokens(0)
         first.tickets[0].cancel()
     wider = next(at for at, (_, situation) in enumerate(grants.asked) if situation.width == 2)
     assert [what for what, _ in grants.asked[wider : wider + 2]] == ["ahead", "needed"]
@@ -78,7 +70,7 @@ def test_the_grant_of_a_wider_batch_is_asked_for_before_a_row_joins(
 
 def test_a_batch_that_leaves_nothing_to_the_policy_asks_nothing(tiny_pair: Pair) -> None:
     grants = RecordingGrants()
-    with engine(tiny_pair, grants) as running:
-        Answers(running, [request(SpeculationChoice.OFF, 6)]).tokens(0)
-        Answers(running, [request(SpeculationChoice.ON, 6)]).tokens(0)
+    with engine(tiny_pair, grants) as started:
+        Answers(started, [request(SpeculationChoice.OFF, 6)]).tokens(0)
+        Answers(started, [request(SpeculationChoice.ON, 6)]).tokens(0)
     assert grants.asked == []

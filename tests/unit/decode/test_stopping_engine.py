@@ -1,10 +1,9 @@
 """An engine whose rounds stop early, with rows that come and go under grants at random. A tiny pair."""
 
 import contextlib
-from collections.abc import Iterator
 
-from tests.unit.decode.conftest import TINY_VOCAB, WIDEST, Pair, clock_ms
-from tests.unit.decode.driving import Answers, RandomGrants
+from tests.unit.decode.conftest import TINY_VOCAB, WIDEST, Pair
+from tests.unit.decode.driving import Answers, RandomGrants, running
 
 from burstgate_decode.engine.engine import Engine, Pairing
 from burstgate_decode.engine.limits import EngineLimits
@@ -33,16 +32,9 @@ def requests() -> list[AnswerRequest]:
     ]  # fmt: skip
 
 
-@contextlib.contextmanager
-def engine(pair: Pair, grants: RandomGrants, stopping: Stopping | None) -> Iterator[Engine]:
+def engine(pair: Pair, grants: RandomGrants, stopping: Stopping | None) -> contextlib.AbstractContextManager[Engine]:
     pairing = Pairing(pair.target, pair.drafter, WIDEST, GuardMargins(), grants, stopping=stopping)
-    running = Engine(lambda: pairing, EngineLimits(max_active_rows=5, max_queued_rows=64), clock_ms)
-    running.start()
-    running.wait_loaded()
-    try:
-        yield running
-    finally:
-        running.stop()
+    return running(pairing, EngineLimits(max_active_rows=5, max_queued_rows=64))
 
 
 def test_no_token_depends_on_where_rounds_stop_and_every_draft_is_accounted_for(tiny_pair: Pair) -> None:
@@ -50,8 +42,8 @@ def test_no_token_depends_on_where_rounds_stop_and_every_draft_is_accounted_for(
     answers: list[list[list[int]]] = []
     for stopping in (None, Stopping(COSTS, WIDEST)):
         grants = RandomGrants(5)
-        with engine(tiny_pair, grants, stopping) as running:
-            collected = Answers(running, asked)
+        with engine(tiny_pair, grants, stopping) as started:
+            collected = Answers(started, asked)
             answers.append([collected.tokens(at) for at in range(len(asked))])
         stats = [events[-1].speculation for events in collected.events if isinstance(events[-1], Completion)]
         assert len(stats) == len(asked)
