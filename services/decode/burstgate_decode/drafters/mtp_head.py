@@ -33,6 +33,9 @@ _MAX_DRAFT_WIDTH = 8
 # Committed positions are folded into the drafter's cache when so many wait, so that a long plain stretch holds
 # neither hidden states nor unevaluated work without bound, and the first round after it has little to catch up.
 _CATCH_UP_TOKENS = 64
+# So many positions cost the block little more than one does, since its weights are read once; of more, only the
+# newest go through all of it.
+_TOGETHER_POSITIONS = 4
 
 
 class MtpHeadConfig(BaseModel):
@@ -186,6 +189,10 @@ class _MtpBatch:
     def _newest_output(self, rows: int) -> mx.array:
         """Folds everything and returns the block's output at each row's newest position, `[rows, 1, D]`."""
         counts = [waiting.total for waiting in self._waiting[:rows]]
+        if rows * max(counts) > _TOGETHER_POSITIONS and max(counts) > 1:
+            # Of all but the newest the keys and values are needed and nothing else, so that no more is computed.
+            self._fold(0, [max(0, count - 1) for count in counts])
+            counts = [waiting.total for waiting in self._waiting[:rows]]
         output = self._fold(0, counts)
         if output.shape[1] == 1:
             return output
@@ -193,7 +200,10 @@ class _MtpBatch:
         return mx.take_along_axis(output, newest, axis=1)
 
     def _fold(self, first: int, counts: Sequence[int]) -> mx.array:
-        """Runs the oldest `counts[i]` waiting positions of slot `first + i`; returns the block's outputs."""
+        """Runs the oldest `counts[i]` waiting positions of slot `first + i`; returns the block's outputs.
+
+        Lazily: without the outputs, the block's one layer computes its keys and values alone.
+        """
         waiting = self._waiting[first : first + len(counts)]
         if not any(counts):
             raise RuntimeError("the drafter has observed no position yet")

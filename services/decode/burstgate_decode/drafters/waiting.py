@@ -34,35 +34,35 @@ class WaitingPositions:
 
     def first(self, count: int) -> tuple[mx.array, mx.array]:
         """The oldest `count` positions, `[count, D]` and `[count]`. At least one."""
-        hidden: list[mx.array] = []
-        tokens: list[mx.array] = []
-        for piece in self._pieces:
-            taken = slice(piece.start, min(piece.end, piece.start + count))
-            hidden.append(piece.hidden[piece.row, taken])
-            tokens.append(piece.tokens[piece.row, taken])
-            count -= taken.stop - taken.start
-            if not count:
-                break
-        if len(hidden) == 1:
+        pieces = self.pieces(count)
+        hidden = [piece.hidden[piece.row, piece.start : piece.end] for piece in pieces]
+        tokens = [piece.tokens[piece.row, piece.start : piece.end] for piece in pieces]
+        if len(pieces) == 1:
             return hidden[0], tokens[0]
         return mx.concatenate(hidden), mx.concatenate(tokens)
 
-    def whole(self, row: int) -> "tuple[mx.array, mx.array] | None":
-        """The arrays that all of this row's positions begin, as row `row`; None when they lie scattered."""
-        if len(self._pieces) != 1 or (self._pieces[0].row, self._pieces[0].start) != (row, 0):
-            return None
-        return self._pieces[0].hidden, self._pieces[0].tokens
+    def pieces(self, count: int) -> "list[_Piece]":
+        """Where the oldest `count` positions lie."""
+        found: list[_Piece] = []
+        for piece in self._pieces:
+            if count <= 0:
+                break
+            found.append(piece.first(count))
+            count -= len(found[-1])
+        return found
 
 
 def padded_positions(rows: Sequence[WaitingPositions], counts: Sequence[int]) -> tuple[mx.array, mx.array]:
-    """The oldest `counts[i]` positions of each row, as `[B, longest, D]` and `[B, longest]`.
+    """The oldest `counts[i]` positions of each row, as `[B, longest, D]` and `[B, longest]`. At least one.
 
     What stands behind a shorter row's positions has no meaning.
     """
     longest = max(counts)
-    shared = _shared(rows, counts)
-    if shared is not None:
-        return shared[0][:, :longest], shared[1][:, :longest]
+    together = _side_by_side(rows, counts)
+    if together is not None:
+        hidden = [piece.hidden[: len(rows), piece.start : piece.end] for piece in together]
+        tokens = [piece.tokens[: len(rows), piece.start : piece.end] for piece in together]
+        return mx.concatenate(hidden, axis=1), mx.concatenate(tokens, axis=1)
     pieces = [row.first(count) if count else None for row, count in zip(rows, counts, strict=True)]
     size, dtype, token_dtype = next((one[0].shape[-1], one[0].dtype, one[1].dtype) for one in pieces if one)
     hidden, tokens = [], []
@@ -73,17 +73,23 @@ def padded_positions(rows: Sequence[WaitingPositions], counts: Sequence[int]) ->
     return mx.stack(hidden), mx.stack(tokens)
 
 
-def _shared(rows: Sequence[WaitingPositions], counts: Sequence[int]) -> tuple[mx.array, mx.array] | None:
-    """The arrays of one batch from which all rows' positions come in place, as after every round."""
-    found: tuple[mx.array, mx.array] | None = None
-    for place, row in enumerate(rows):
-        if not counts[place]:
-            continue
-        whole = row.whole(place)
-        if whole is None or (found is not None and whole[0] is not found[0]):
-            return None
-        found = whole
-    return found if found is not None and found[0].shape[0] == len(rows) else None
+def _side_by_side(rows: Sequence[WaitingPositions], counts: Sequence[int]) -> "list[_Piece] | None":
+    """The longest row's pieces, if all rows' positions lie in place in the same batches' arrays.
+
+    So they do after a round and after a plain stretch, whose hundreds of pieces would take as long to gather row by
+    row as to run.
+    """
+    held = [row.pieces(count) for row, count in zip(rows, counts, strict=True)]
+    longest = held[counts.index(max(counts))]
+    if any(piece.hidden.shape[0] < len(rows) for piece in longest):
+        return None
+    for place, own in enumerate(held):
+        for at, (piece, other) in enumerate(zip(own, longest, strict=False), 1):
+            ends_alike = piece.end == other.end or (piece.end < other.end and at == len(own))
+            in_place = piece.hidden is other.hidden and (piece.row, piece.start) == (place, other.start)
+            if not (ends_alike and in_place):
+                return None
+    return longest
 
 
 class _Piece:
@@ -100,3 +106,9 @@ class _Piece:
 
     def __len__(self) -> int:
         return self.end - self.start
+
+    def first(self, count: int) -> "_Piece":
+        """The oldest `count` positions, or all."""
+        if count >= len(self):
+            return self
+        return _Piece(self.hidden, self.tokens, self.row, self.start, self.start + count)
