@@ -6,11 +6,13 @@ import pytest
 from tests.unit.decode.conftest import TINY_VOCAB, WIDEST, Pair
 from tests.unit.decode.driving import Answers, RandomGrants, running
 
+from burstgate_decode.engine.bursts import BurstRunner
 from burstgate_decode.engine.engine import Engine, Pairing
 from burstgate_decode.engine.limits import EngineLimits
 from burstgate_decode.engine.request import AnswerRequest, SpeculationChoice
+from burstgate_decode.engine.rounds import StepResult
 from burstgate_decode.engine.stepper import GuardMargins
-from burstgate_policy.core.types import Grant, Situation
+from burstgate_policy.core.types import Grant, Mode, Reason, Situation
 
 PROMPT_TOKENS = 11
 
@@ -74,3 +76,30 @@ def test_a_batch_that_leaves_nothing_to_the_policy_asks_nothing(tiny_pair: Pair)
         Answers(started, [request(SpeculationChoice.OFF, 6)]).tokens(0)
         Answers(started, [request(SpeculationChoice.ON, 6)]).tokens(0)
     assert grants.asked == []
+
+
+class PlainGrants(RandomGrants):
+    """Plain bursts of one step; keeps how long the next grant was waited for."""
+
+    def __init__(self) -> None:
+        super().__init__(seed=0)
+        self.waits_ms: list[float] = []
+
+    def upcoming(self, wait_ms: float) -> Grant | None:
+        self.waits_ms.append(wait_ms)
+        return super().upcoming(wait_ms)
+
+    def _grant(self) -> Grant:
+        return Grant(Mode.PLAIN, 1, 1, Reason.GATE_PLAIN, "plain")
+
+
+def test_the_next_grant_is_waited_for_while_a_slow_step_computes() -> None:
+    grants = PlainGrants()
+    bursts = BurstRunner(grants)
+    situation = Situation(width=1, depth_tokens=9, min_emitted_tokens=3, eligible=True, max_draft_width=4)
+    # A step that a prompt's chunk held up says nothing about how long one computes.
+    for wall_ms, disturbed in ((100.0, False), (5000.0, True), (4.0, False), (4.0, False)):
+        bursts.begin(situation)
+        assert bursts.next_is_plain()
+        bursts.end(StepResult([], 0.0, 0.0), situation, wall_ms, disturbed)
+    assert grants.waits_ms == [2.0, 25.0, 25.0, 2.0], "a share of the last plain step, and never less than 2 ms"

@@ -14,9 +14,11 @@ from burstgate_decode.engine.row import Row, StepLabel
 from burstgate_decode.engine.stepper import count_positions
 from burstgate_policy.core.types import Grant, Mode, Situation, StepRecord
 
-# A grant asked for with the last step of a burst is answered while that step computes; this is how long
-# the engine looks for it before it decides whether to issue the next plain step early.
+# A grant asked for with the last step of a burst is answered while that step computes. The engine looks for it before
+# it decides whether to issue the next plain step early: at least so long, and this share of a plain step, which
+# computes meanwhile and leaves time enough to build the next one.
 _UPCOMING_WAIT_MS = 2.0
+_UPCOMING_SHARE = 0.25
 # Contexts below this are one depth regime; above, a regime ends where the depth has doubled.
 _DEPTH_FLOOR_TOKENS = 512
 
@@ -36,6 +38,7 @@ class BurstRunner:
         """No burst yet."""
         self._grants = grants
         self._burst: _Burst | None = None
+        self._plain_ms = 0.0
 
     def expect(self, situation: Situation | None) -> None:
         """The next step may run on this. If a burst would start there, the question for it is sent while other work
@@ -71,13 +74,16 @@ class BurstRunner:
         burst = self._running()
         if burst.steps_left > 0:
             return not burst.grant.mode.speculates
-        upcoming = self._grants.upcoming(_UPCOMING_WAIT_MS)
+        upcoming = self._grants.upcoming(max(_UPCOMING_WAIT_MS, _UPCOMING_SHARE * self._plain_ms))
         return upcoming is not None and not upcoming.mode.speculates
 
     def end(self, done: StepResult, situation: Situation, wall_ms: float, disturbed: bool) -> None:
         """The step has run. `disturbed`: other work was mixed in, so its time says nothing."""
         cost_ms = max(0.0, wall_ms + done.borrowed_ms)
-        self._grants.report(_record(self._running().grant, done, situation, cost_ms, disturbed))
+        grant = self._running().grant
+        if not (grant.mode.speculates or disturbed):
+            self._plain_ms = cost_ms
+        self._grants.report(_record(grant, done, situation, cost_ms, disturbed))
 
     def idle(self) -> None:
         """Ends the busy period: the burst is over, and its outcome is handed over."""
