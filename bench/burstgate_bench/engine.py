@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from burstgate_bench.command import prepared
+from burstgate_bench.engine_parts import Part
 
 
 def main(
@@ -20,6 +21,9 @@ def main(
     unpadded: Annotated[
         bool, typer.Option("--unpadded", help="Let mlx-lm run without the row padding that makes batches exact.")
     ] = False,
+    part: Annotated[
+        list[Part] | None, typer.Option(help="Measure this part alone; may be given several times.")
+    ] = None,
 ) -> None:
     """Compares single streams, batches, speculation in batches and gRPC, each with what it must not be slower than.
 
@@ -36,7 +40,7 @@ def main(
         load_before = load_average()
         with open_lab(blas) as lab:
             show_machine(console, describe(lab.serving), load_before)
-            options = EngineOptions(tokens, blocks, unpadded)
+            options = EngineOptions(tokens, blocks, unpadded, part or tuple(Part))
             result = run_engine(lab, options, lambda line: console.print(line, markup=False, soft_wrap=True))
     print(json.dumps(result.line), flush=True)
     raise typer.Exit(1 if result.differing else 0)

@@ -5,7 +5,7 @@ All arms share one process and one load of the models, and run in ABBA order. Im
 
 import itertools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,6 +13,7 @@ from burstgate import PolicyState
 from burstgate_bench.answers import Answer, shared_tokens_per_second
 from burstgate_bench.arms import Arm, ArmKind, abba
 from burstgate_bench.duels import Duel, run_duel
+from burstgate_bench.engine_parts import Part
 from burstgate_bench.grpc_client import Stream, Streams, client_process
 from burstgate_bench.host_time import host_ms
 from burstgate_bench.lab import Lab
@@ -42,6 +43,7 @@ class EngineOptions:
     blocks: int
     unpadded: bool
     """Let mlx-lm run without the row padding that makes verifies exact."""
+    parts: Collection[Part]
 
 
 @dataclass(frozen=True)
@@ -90,32 +92,63 @@ def run_engine(lab: Lab, options: EngineOptions, say: Callable[[str], None]) -> 
     """Measures; `say` is told each result as it is found."""
     bench = _Bench(lab, options)
     result = EngineResult()
+    for part in Part:
+        if part in options.parts:
+            _MEASURES[part](lab, bench, result, say)
+    result.differing = bench.differing
+    return result
+
+
+def _measure_single(_lab: Lab, bench: "_Bench", result: EngineResult, say: Callable[[str], None]) -> None:
     for kind, cases in BY_KIND.items():
         duel = result.single[kind] = bench.single(cases[0])
         say(_shown(f"one {kind} stream, plain against mlx_lm.stream_generate", duel))
+
+
+def _measure_batch(_lab: Lab, bench: "_Bench", result: EngineResult, say: Callable[[str], None]) -> None:
     for width in BATCH_WIDTHS:
         duel = result.batch[width] = bench.batch(width)
         say(_shown(f"{width} mixed streams, plain against mlx-lm's BatchGenerator", duel))
+
+
+def _measure_auto(_lab: Lab, bench: "_Bench", result: EngineResult, say: Callable[[str], None]) -> None:
     for width in AUTO_WIDTHS:
         say(f"{width} streams: AUTO is {bench.settle(width)}")
         result.auto[width] = {}
         for kind in BY_KIND:
             duel = result.auto[width][kind] = bench.auto(width, kind)
             say(_shown(f"{width} {kind} streams, AUTO against plain", duel))
+
+
+def _measure_first_token(_lab: Lab, bench: "_Bench", result: EngineResult, say: Callable[[str], None]) -> None:
     first = result.first_token = bench.first_token()
     say(
         f"first token of a prompt of {first.prompt_tokens}: {first.ours_ms:.0f} ms,"
         f" with mlx_lm.stream_generate {first.theirs_ms:.0f} ms"
     )
+
+
+def _measure_grpc(lab: Lab, bench: "_Bench", result: EngineResult, say: Callable[[str], None]) -> None:
     with lab.served() as address, client_process(address) as stream:
         for streams in _GRPC_STREAMS:
             duel = result.grpc[str(streams)] = bench.grpc(stream, streams)
             say(_shown(f"streams, {streams}: through gRPC against the engine in process", duel))
+
+
+def _measure_host(lab: Lab, _bench: "_Bench", result: EngineResult, say: Callable[[str], None]) -> None:
     for width in _HOST_WIDTHS:
         result.host_ms[width] = host_ms(lab.serving.target, width)
         say(f"{width} streams of a target that computes next to nothing: {result.host_ms[width]:.2f} ms a step")
-    result.differing = bench.differing
-    return result
+
+
+_MEASURES = {
+    Part.SINGLE: _measure_single,
+    Part.BATCH: _measure_batch,
+    Part.AUTO: _measure_auto,
+    Part.FIRST: _measure_first_token,
+    Part.GRPC: _measure_grpc,
+    Part.HOST: _measure_host,
+}
 
 
 class _Plain:

@@ -53,3 +53,9 @@ def test_a_hindsight_option_that_cannot_be_is_refused_before_anything_is_loaded(
     done = run("-m", "burstgate_bench.hindsight", option, value, COLUMNS="200")
     assert done.returncode == 2
     assert says in done.stderr
+
+
+def test_a_part_of_the_engine_benchmark_that_there_is_not_is_refused_before_anything_is_loaded() -> None:
+    done = run("-m", "burstgate_bench.engine", "--part", "warmth", COLUMNS="200")
+    assert done.returncode == 2
+    assert "'warmth' is not one of 'single', 'batch', 'auto', 'first-token', 'grpc', 'host'" in done.stderr
