@@ -15,22 +15,26 @@ from burstgate_decode.engine import engine as engine_module
 from burstgate_decode.engine.engine import Engine, Pairing
 from burstgate_decode.engine.limits import EngineLimits
 from burstgate_decode.engine.request import AnswerRequest, Claim, Completion, Delta, Event
-from burstgate_decode.engine.rounds import prefill_chunk
+from burstgate_decode.engine.rounds import prefill_chunk, prefill_end
 from burstgate_policy.core.types import Grant, Mode, Reason, Situation, StepRecord
 
 _ENDED_S = 120.0
 
 
 def chunks_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by the tokens of every chunk of a prompt that an engine reads from now on."""
+    """Grows by the tokens of every chunk of a prompt that an engine reads from now on, not counting its last."""
     read: list[int] = []
 
-    def chunk(batch: Any, row: Any, chunk_tokens: int) -> None:
-        before = row.prefilled
-        prefill_chunk(batch, row, chunk_tokens)
-        read.append(row.prefilled - before)
+    def noting(reads: Callable[[Any, Any, int], None]) -> Callable[[Any, Any, int], None]:
+        def chunk(batch: Any, row: Any, chunk_tokens: int) -> None:
+            before = row.prefilled
+            reads(batch, row, chunk_tokens)
+            read.append(row.prefilled - before)
 
-    monkeypatch.setattr(engine_module, "prefill_chunk", chunk)
+        return chunk
+
+    monkeypatch.setattr(engine_module, "prefill_chunk", noting(prefill_chunk))
+    monkeypatch.setattr(engine_module, "prefill_end", noting(prefill_end))
     return read
 
 

@@ -8,7 +8,7 @@ cache cannot drop its newest entries; `cut` runs the missing tokens again. Decid
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
@@ -20,13 +20,18 @@ from burstgate_decode.models.target import Target
 
 @dataclass(frozen=True)
 class Flight:
-    """A plain step that was issued and not read: of its rows, the choices and the hidden states `[B, 1, D]`."""
+    """A plain step that was issued and not read: of its rows, the choices and the hidden states `[B, 1, D]`.
+
+    Or the end of a prompt, which chooses a token as a plain step does.
+    """
 
     rows: tuple[Row, ...]
     choice: RowsChoice
     hidden: mx.array | None
     issue_ms: float
     """Host time that issuing it took."""
+    landed: bool = False
+    """Whether it has been computed, so that nothing issued now would overlap with it."""
 
     def without(self, rows: Sequence[Row]) -> "Flight | None":
         """The step for its other rows; None when there are none."""
@@ -35,7 +40,8 @@ class Flight:
         if not kept:
             return None
         hidden = None if self.hidden is None else self.hidden[mx.array(kept)]
-        return Flight(tuple(self.rows[at] for at in kept), self.choice.of_rows(kept), hidden, self.issue_ms)
+        rows = tuple(self.rows[at] for at in kept)
+        return replace(self, rows=rows, choice=self.choice.of_rows(kept), hidden=hidden)
 
 
 class Batch:

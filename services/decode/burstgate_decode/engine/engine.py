@@ -24,7 +24,7 @@ from burstgate_decode.engine.limits import EngineLimits
 from burstgate_decode.engine.prefix_cache import PrefixCache
 from burstgate_decode.engine.prefix_store import PrefixStore
 from burstgate_decode.engine.request import AnswerRequest, Claim, Clock, Failure, Sink, SpeculationChoice
-from burstgate_decode.engine.rounds import prefill_chunk
+from burstgate_decode.engine.rounds import prefill_chunk, prefill_end
 from burstgate_decode.engine.row import Row, StepLabel, Ticket
 from burstgate_decode.engine.stepper import GuardMargins, Stepper
 from burstgate_decode.engine.stopping import Stopping
@@ -273,13 +273,25 @@ class Engine:
         restored_ms, read_before, chunk_tokens = self._clock(), row.prefilled, self._chunk_tokens()
         if row.prefill_left <= chunk_tokens:
             self._bursts.expect(self._situation([*self._batch.decoding, row]))
-        prefill_chunk(self._batch, row, chunk_tokens)
+        if self._ends_prompt_alone(row, chunk_tokens):
+            prefill_end(self._batch, row, chunk_tokens)
+        else:
+            prefill_chunk(self._batch, row, chunk_tokens)
         now_ms = self._clock()
         row.prefill_ms += now_ms - start_ms
         with self._lock:
             self._admission.pace.read(row.prefilled - read_before, now_ms - restored_ms, now_ms)
         if row.prefill_left == 0:
             self._batch.start_decoding(row)
+
+    def _ends_prompt_alone(self, row: Row, chunk_tokens: int) -> bool:
+        """Whether the next chunk can take in the prompt's last token, which is otherwise left to a step.
+
+        Beside decoding rows it need not: that token shares their step. Without a split, logits of all tokens would be
+        computed for one's.
+        """
+        alone = not self._batch.decoding and self._pairing.any_cut and self._pairing.target.split is not None
+        return alone and row.prefill_left < chunk_tokens
 
     def _chunk_tokens(self) -> int:
         """Of the next chunk. A prompt that holds up nobody is read in fewer, larger ones: each costs a forward."""
@@ -288,7 +300,8 @@ class Engine:
 
     def _step(self, disturbed: bool) -> None:
         """One step of all decoding rows. `disturbed`: a step in flight was held up by a prompt's chunk or a copy."""
-        disturbed = disturbed and self._batch.flight is not None
+        flight = self._batch.flight
+        disturbed = disturbed and flight is not None
         situation = self._situation(self._batch.decoding)
         start_ms = self._clock()
         if situation is not None:
@@ -297,8 +310,9 @@ class Engine:
         now_ms = self._clock()
         if situation is not None:
             self._bursts.end(done, situation, now_ms - start_ms, disturbed)
-        with self._lock:
-            self._admission.pace.stepped(now_ms - start_ms, now_ms)
+        if flight is None or not flight.landed:
+            with self._lock:
+                self._admission.pace.stepped(now_ms - start_ms, now_ms)
 
     def _situation(self, rows: Sequence[Row]) -> Situation | None:
         """What a burst of a batch of these rows runs on; None where nobody leaves speculation to the policy."""

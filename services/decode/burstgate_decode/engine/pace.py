@@ -24,7 +24,7 @@ class Speed:
 
     def first_token_ms(self, prompt_tokens: int) -> float:
         """Least time to the first token of a prompt of which nothing was read."""
-        # The first step reads the prompt's last token itself.
+        # The first step reads the prompt's last token, where the last chunk does not.
         return _SHARE * ((prompt_tokens - 1) // self.chunk_tokens * self.chunk_ms + self.step_ms)
 
 

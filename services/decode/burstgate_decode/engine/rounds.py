@@ -74,6 +74,27 @@ def prefill_chunk(batch: Batch, row: Row, chunk_tokens: int) -> None:
     row.prefilled = end
 
 
+def prefill_end(batch: Batch, row: Row, chunk_tokens: int) -> None:
+    """Runs what is left of a row's prompt with its last token, and leaves the first token as the step in flight.
+
+    Only where no row decodes, and where it does not matter how tokens are cut into forwards: it saves the first step.
+    """
+    start = row.prefilled
+    prompt = row.request.prompt
+    row.chunk_tokens = chunk_tokens
+    tokens = mx.array([prompt[start:]], mx.uint32)
+    (step,) = batch.cache.run(batch.target.forward_last, tokens, slot_of(row))
+    place = Place(row, len(row.tokens), 1, partial(_history, row, tokens, 0, 0))
+    choice = choose_rows([place], step.logits, margins=False)
+    # Before the drafter follows, so that the first token does not wait for it.
+    mx.async_eval(choice.tokens)
+    batch.observe([row], step.hidden, tokens[:, 1:], [tokens.shape[1] - 1])
+    mx.eval(choice.tokens, batch.cache.arrays())
+    row.prefilled = len(prompt) - 1
+    newest = None if step.hidden is None else step.hidden[:, -1:]
+    batch.flight = Flight((row,), choice, newest, issue_ms=0.0, landed=True)
+
+
 def plain_step(batch: Batch, look_ahead: bool, guard_margin: float, clock: Clock) -> StepResult:
     """Chooses one token for every decoding row.
 

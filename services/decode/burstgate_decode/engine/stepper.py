@@ -99,7 +99,9 @@ class Stepper:
             return self._round(widths, labels)
         # A row alone is what every other forward is held against.
         margin = self._margins.batch if len(batch.decoding) > 1 else 0.0
-        more = any(row.remaining > 1 for row in batch.decoding)
+        # What has landed is told at once: nothing is built before it is read.
+        landed = batch.flight is not None and batch.flight.landed
+        more = not landed and any(row.remaining > 1 for row in batch.decoding)
         return plain_step(batch, more and next_is_plain(), margin, self._clock)
 
     def _round(self, widths: list[int], labels: dict[int, StepLabel]) -> StepResult:

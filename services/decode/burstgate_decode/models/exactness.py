@@ -48,7 +48,7 @@ class Exactness:
     batch_margin: float = 0.0
     """A choice of a plain step of several rows whose margin is not above this is in doubt; 0 when bits are equal."""
     any_cut: bool = False
-    """Whether keys and values are the same bits however their tokens are cut into forwards, of one row or several."""
+    """Whether keys, values and logits are the same bits however tokens are cut into forwards, of one row or several."""
 
 
 def probe_exactness(target: Target, draft_width: int, rows: int, chunk_tokens: int) -> Exactness:
@@ -109,19 +109,19 @@ def _batch_differences(target: Target, draft_width: int, rows: int) -> Iterator[
 
 
 def _pieces_difference(target: Target, chunk_tokens: int) -> tuple[float, bool]:
-    """Difference between the logits after a prompt read in pieces and after the same prompt read at once, and whether
-    the caches hold the same bits then.
+    """Difference between the logits after a prompt read in pieces and a step, and after the same prompt read at once,
+    and whether the caches hold the same bits then.
     """
-    count = min(max(*_BATCH_TOKENS, chunk_tokens), target.context_length - 1)
-    tokens = _tokens(target, draw=len(_BATCH_TOKENS), count=count + 1)
-    logits, held = [], []
-    for pieces in ((), _PIECE_TOKENS):
-        cache = target.make_batch_cache()
-        _read_prompt(target, cache, tokens[:-1], *pieces)
-        logits.append(_next_logits(target, cache, [tokens[-1:]], 0, [len(tokens)])[0, 0])
-        held.append(cache.arrays())
-    entries_equal = all(bool(mx.array_equal(one, other).item()) for one, other in zip(*held, strict=True))
-    return _difference(logits[1], logits[0]), entries_equal
+    count = min(max(*_BATCH_TOKENS, chunk_tokens), target.context_length)
+    tokens = _tokens(target, draw=len(_BATCH_TOKENS), count=count)
+    whole, cut = target.make_batch_cache(), target.make_batch_cache()
+    (at_once,) = whole.run(target.forward_last, mx.array([tokens]), whole.open())
+    mx.eval(at_once.logits, whole.arrays())
+    _read_prompt(target, cut, tokens[:-1], *_PIECE_TOKENS)
+    stepped = _next_logits(target, cut, [tokens[-1:]], 0, [len(tokens)])
+    held = zip(whole.arrays(), cut.arrays(), strict=True)
+    entries_equal = all(bool(mx.array_equal(one, other).item()) for one, other in held)
+    return _difference(stepped[0, 0], at_once.logits[0, 0]), entries_equal
 
 
 def _read_prompt(target: Target, cache: BatchCache, tokens: Sequence[int], *pieces: int) -> None:

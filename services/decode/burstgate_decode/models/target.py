@@ -87,6 +87,13 @@ class Target:
         hidden = self.split.trunk(tokens, cache)
         return Step(self.split.head(hidden), hidden)
 
+    def forward_last(self, tokens: mx.array, cache: Cache) -> Step:
+        """Like `forward`, with the logits of the last token alone, `[B, 1, V]`."""
+        if self.split is None:
+            return Step(self.model(tokens, cache=cache)[:, -1:], None)
+        hidden = self.split.trunk(tokens, cache)
+        return Step(self.split.head(hidden[:, -1:]), hidden)
+
     def advance(self, tokens: mx.array, cache: Cache) -> mx.array | None:
         """Like `forward` without the head, for prompt chunks whose logits nobody reads."""
         if self.split is None:
