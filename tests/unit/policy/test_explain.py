@@ -6,8 +6,10 @@ from collections.abc import Callable
 import pytest
 from tests.unit.policy.loop import MIDWAY, NOW, Loop, MakeStep
 
+from burstgate_policy.core import explain
 from burstgate_policy.core.config import CoreConfig
 from burstgate_policy.core.controller import Lane
+from burstgate_policy.core.depth import DepthChoice
 from burstgate_policy.core.hint import Hint
 from burstgate_policy.core.mtp_policy import MtpPolicy
 from burstgate_policy.core.types import CostCell, LaneCapabilities, Pin, PolicyKey, Reason, RuleAnswer, Verdict
@@ -171,3 +173,16 @@ def test_a_preview_is_the_grant_that_would_be_given(make_loop: MakeLoop) -> None
     preview = loop.lane.preview(MIDWAY, NOW)
     assert loop.lane.last_grant is None
     assert loop.lane.decide(MIDWAY, NOW) == preview
+
+
+@pytest.mark.parametrize(
+    ("count", "says"), [(1, ("over 1 step", "over 1 more round;")), (2, ("2 steps", "2 more rounds;"))]
+)
+def test_one_is_no_plural(count: int, says: tuple[str, str]) -> None:
+    choice = DepthChoice(4, 2.9, 100.0)
+    plain = (explain.profiling_plain(count, 0, 4), explain.passing_plain("declined", count, 0, 4))
+    drafted = (
+        explain.profiling_speculative(count, 0, 4, choice), explain.passing_rounds("declined", count, 0, 4, choice)
+    )  # fmt: skip
+    assert all(sentence.endswith(says[0]) for sentence in plain)
+    assert all(says[1] in sentence for sentence in drafted)

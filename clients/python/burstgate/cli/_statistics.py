@@ -15,8 +15,7 @@ def statistics(result: Result) -> str:
 
 def _speed(result: Result) -> str:
     timings = result.timings
-    tokens = result.usage.completion_tokens
-    parts = [f"{tokens} token{'' if tokens == 1 else 's'}"]
+    parts = [_counted(result.usage.completion_tokens, "token")]
     if timings.tokens_per_second:
         parts.append(f"{timings.tokens_per_second:.1f} tok/s")
     parts.append(f"first after {timings.time_to_first_token_ms:.0f} ms")
@@ -30,11 +29,13 @@ def _speculation(stats: SpeculationStats) -> str:
     parts = []
     if stats.rounds:
         widths = " ".join(f"{count.draft_width}x{count.rounds}" for count in stats.draft_widths)
-        parts.append(f"{stats.rounds} rounds, {stats.mean_accepted_length:.2f} accepted a round, K {widths}")
+        parts.append(
+            f"{_counted(stats.rounds, 'round')}, {stats.mean_accepted_length:.2f} accepted a round, K {widths}"
+        )
     if stats.plain_steps:
-        parts.append(f"{stats.plain_steps} plain steps")
+        parts.append(_counted(stats.plain_steps, "plain step"))
     if stats.redecided:
-        parts.append(f"{stats.redecided} positions decided again, {stats.diverged} of them otherwise")
+        parts.append(f"{_counted(stats.redecided, 'position')} decided again, {stats.diverged} of them otherwise")
     if stats.bursts:
         parts.append("bursts " + ", ".join(map(_burst, stats.bursts)))
     if stats.explanation:
@@ -44,6 +45,10 @@ def _speculation(stats: SpeculationStats) -> str:
 
 def _burst(count: BurstCount) -> str:
     return f"{count.bursts} {_words(count.mode)} ({_words(count.reason)})"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _words(name: str) -> str:

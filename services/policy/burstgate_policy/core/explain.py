@@ -76,31 +76,33 @@ def held(regret: Regret) -> str:
 def entry_pin(situation: Situation, pin_tokens: int, choice: DepthChoice) -> str:
     """A verify decides the opening of an answer."""
     return (
-        f"a row has emitted {situation.min_emitted_tokens} tokens and a verify decides the first "
+        f"a row has emitted {_counted(situation.min_emitted_tokens, 'token')} and a verify decides the first "
         f"{pin_tokens} of an answer, though plain decoding is ahead; {promise(choice)}"
     )
 
 
 def profiling_plain(steps: int, samples: int, needed: int) -> str:
     """The plain step of a pairing is measured."""
-    return f"profiled burst {samples + 1} of at least {needed} measures what a plain step costs, over {steps} steps"
+    burst = f"profiled burst {samples + 1} of at least {needed}"
+    return f"{burst} measures what a plain step costs, over {_counted(steps, 'step')}"
 
 
 def profiling_speculative(rounds: int, samples: int, needed: int, choice: DepthChoice) -> str:
     """The rounds of a pairing are measured."""
     burst = f"profiled burst {samples + 1} of at least {needed}"
-    return f"{burst} measures speculation over {rounds} more rounds; {promise(choice)}"
+    return f"{burst} measures speculation over {_counted(rounds, 'more round')}; {promise(choice)}"
 
 
 def passing_plain(why: str, steps: int, samples: int, needed: int) -> str:
     """The plain step is measured while a verdict rules."""
-    return f"{why}; burst {samples + 1} of at least {needed} measures what a plain step costs, over {steps} steps"
+    burst = f"burst {samples + 1} of at least {needed}"
+    return f"{why}; {burst} measures what a plain step costs, over {_counted(steps, 'step')}"
 
 
 def passing_rounds(why: str, rounds: int, samples: int, needed: int, choice: DepthChoice) -> str:
     """Rounds are measured while a verdict rules."""
     burst = f"burst {samples + 1} of at least {needed}"
-    return f"{why}; {burst} measures speculation over {rounds} more rounds; {promise(choice)}"
+    return f"{why}; {burst} measures speculation over {_counted(rounds, 'more round')}; {promise(choice)}"
 
 
 def no_room(lane_width: int, situation: Situation) -> str:
@@ -109,6 +111,10 @@ def no_room(lane_width: int, situation: Situation) -> str:
         f"the rows' options and budgets allow a verify of {situation.max_draft_width} row, "
         f"which drafts nothing; the lane could run {lane_width}"
     )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _tps(tokens_per_second: float | None) -> str:
