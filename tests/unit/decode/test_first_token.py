@@ -9,7 +9,9 @@ import pytest
 from tests.unit.decode.conftest import TINY_VOCAB, WIDEST, BatchDriver, Pair
 from tests.unit.decode.driving import Answers, RandomGrants, nothing_is_left, running
 
+from burstgate_decode.engine import engine as engine_module
 from burstgate_decode.engine import rounds
+from burstgate_decode.engine.batch import Batch
 from burstgate_decode.engine.engine import Pairing
 from burstgate_decode.engine.limits import EngineLimits
 from burstgate_decode.engine.request import (
@@ -20,6 +22,7 @@ from burstgate_decode.engine.request import (
     SamplingParams,
     SpeculationChoice,
 )
+from burstgate_decode.engine.row import Row
 from burstgate_decode.engine.stepper import GuardMargins
 from burstgate_decode.models.ragged_cache import RaggedCache
 from burstgate_decode.models.target import Target
@@ -145,6 +148,24 @@ def test_what_raises_there_ends_that_answer_alone(tiny_pair: Pair, monkeypatch: 
             failed.wait_delivery()
         assert broken.is_set()
         assert isinstance(failed.events[0][-1], Failure)
+        assert Answers(engine, [tiny(20, 8)]).tokens(0) == expected
+        nothing_is_left(engine)
+
+
+def test_a_cancel_while_it_is_in_flight_leaves_nothing(tiny_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cancelled(batch: Batch, row: Row, chunk_tokens: int) -> None:
+        rounds.prefill_end(batch, row, chunk_tokens)
+        row.ticket.cancel()
+
+    with running(pairing(tiny_pair), LIMITS) as engine:
+        expected = Answers(engine, [tiny(20, 8)]).tokens(0)
+        with monkeypatch.context() as patch:
+            patch.setattr(engine_module, "prefill_end", cancelled)
+            given_up = Answers(engine, [tiny(21, 8)])
+            nothing_is_left(engine)
+        assert given_up.tickets[0].cancelled
+        assert given_up.events[0] == []
+        assert engine._batch.flight is None
         assert Answers(engine, [tiny(20, 8)]).tokens(0) == expected
         nothing_is_left(engine)
 
