@@ -58,7 +58,7 @@ class Pairing:
     stopping: Stopping | None = None
     """Ends rounds early; None runs them at their full width."""
     any_cut: bool = False
-    """Whether a token's keys and values are the same bits however the tokens are cut into forwards."""
+    """Whether a token's keys, values and logits are the same bits however the tokens are cut into forwards."""
 
 
 class EngineDiedError(Exception):
@@ -273,7 +273,7 @@ class Engine:
         restored_ms, read_before, chunk_tokens = self._clock(), row.prefilled, self._chunk_tokens()
         if row.prefill_left <= chunk_tokens:
             self._bursts.expect(self._situation([*self._batch.decoding, row]))
-        if self._ends_prompt_alone(row, chunk_tokens):
+        if self._takes_last_token(row, chunk_tokens):
             prefill_end(self._batch, row, chunk_tokens)
         else:
             prefill_chunk(self._batch, row, chunk_tokens)
@@ -284,14 +284,15 @@ class Engine:
         if row.prefill_left == 0:
             self._batch.start_decoding(row)
 
-    def _ends_prompt_alone(self, row: Row, chunk_tokens: int) -> bool:
+    def _takes_last_token(self, row: Row, chunk_tokens: int) -> bool:
         """Whether the next chunk can take in the prompt's last token, which is otherwise left to a step.
 
         Beside decoding rows it need not: that token shares their step. Without a split, logits of all tokens would be
         computed for one's.
         """
-        alone = not self._batch.decoding and self._pairing.any_cut and self._pairing.target.split is not None
-        return alone and row.prefill_left < chunk_tokens
+        if self._batch.decoding or row.prefill_left >= chunk_tokens:
+            return False
+        return self._pairing.any_cut and self._pairing.target.split is not None
 
     def _chunk_tokens(self) -> int:
         """Of the next chunk. A prompt that holds up nobody is read in fewer, larger ones: each costs a forward."""

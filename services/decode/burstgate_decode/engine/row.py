@@ -113,7 +113,7 @@ class Row:
 
     @property
     def prefill_left(self) -> int:
-        """Prompt tokens to run before the first step, which takes the prompt's last token itself."""
+        """Prompt tokens to run before the last one, which the first step takes, or the last chunk with the rest."""
         return len(self.request.prompt) - 1 - self.prefilled
 
     def commit(
