@@ -17,7 +17,7 @@ class ArmKind(enum.Enum):
     """Who decodes, and who decides how. The values name the parts of the result."""
 
     MLX_LM = "mlx_lm"
-    MLX_LM_UNPADDED = "mlx_lm_unpadded"
+    MLX_LM_ON_OPENBLAS = "mlx_lm_on_openblas"
     CLASSIC = "classic"
     FIXED = "fixed"
     STOPPING = "stopping"
@@ -43,8 +43,8 @@ class Arm:
                 return f"K={self.draft_width}"
             case ArmKind.STOPPING:
                 return "stops early"
-            case ArmKind.MLX_LM_UNPADDED:
-                return "mlx_lm, no padding"
+            case ArmKind.MLX_LM_ON_OPENBLAS:
+                return "mlx_lm, OpenBLAS"
             case ArmKind.AUTO:
                 return "AUTO"
             case ArmKind.AUTO_AFTER_CHANGE:
@@ -53,10 +53,10 @@ class Arm:
                 return str(self.kind.value)
 
 
-def all_arms(widest: int, *, unpadded: bool) -> list[Arm]:
+def all_arms(widest: int, *, openblas: bool) -> list[Arm]:
     """Every arm of a pairing whose widest verify has `widest` rows."""
     return [
-        *([Arm(ArmKind.MLX_LM_UNPADDED)] if unpadded else []),
+        *([Arm(ArmKind.MLX_LM_ON_OPENBLAS)] if openblas else []),
         Arm(ArmKind.MLX_LM),
         Arm(ArmKind.CLASSIC),
         Arm(ArmKind.AUTO),

@@ -42,10 +42,10 @@ class Baseline:
         """A greedy answer of `mlx_lm.stream_generate`."""
         return self._thread.submit(self._original, self._stream, prompt, max_tokens).result()
 
-    def mlx_lm_unpadded(self, prompt: Sequence[int], max_tokens: int) -> Answer:
-        """The same without row padding, as mlx-lm would run on this BLAS by itself. Its tokens may differ."""
+    def mlx_lm_on_openblas(self, prompt: Sequence[int], max_tokens: int) -> Answer:
+        """The same on OpenBLAS's products, as mlx-lm would run on it by itself. Its tokens may differ."""
         answer: Answer = self._thread.submit(
-            self._original, self._without_padding, self._stream, prompt, max_tokens
+            self._original, self._on_openblas, self._stream, prompt, max_tokens
         ).result()
         return answer
 
@@ -53,10 +53,10 @@ class Baseline:
         """Greedy answers of mlx-lm's `BatchGenerator`, all of exactly `max_tokens`."""
         return self._thread.submit(self._original, self._batch, prompts, max_tokens).result()
 
-    def mlx_lm_batch_unpadded(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[Answer]:
-        """The same without row padding. Its tokens may differ."""
+    def mlx_lm_batch_on_openblas(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[Answer]:
+        """The same on OpenBLAS's products. Its tokens may differ."""
         answers: list[Answer] = self._thread.submit(
-            self._original, self._without_padding, self._batch, prompts, max_tokens
+            self._original, self._on_openblas, self._batch, prompts, max_tokens
         ).result()
         return answers
 
@@ -102,13 +102,13 @@ class Baseline:
         with original_ropes(self._target.model):
             return run(*args)
 
-    def _without_padding(self, run: Callable[..., _Result], *args: Any) -> _Result:
-        padding = self._blas.row_padding
-        self._blas.set_row_padding({}, 1)
+    def _on_openblas(self, run: Callable[..., _Result], *args: Any) -> _Result:
+        exact = self._blas.exact_rows
+        self._blas.set_exact_rows(False)
         try:
             return run(*args)
         finally:
-            self._blas.set_row_padding(*padding)
+            self._blas.set_exact_rows(exact)
 
     def _doubt(self, tokens: Sequence[int], expected: int | None, other: int | None) -> Doubt:
         cache = self._target.make_cache()

@@ -18,8 +18,8 @@ from burstgate_bench.engine_parts import Part
 def main(
     tokens: Annotated[int, typer.Option(min=16, max=2000, help="Tokens of every answer.")] = 80,
     blocks: Annotated[int, typer.Option(min=1, max=50, help="ABBA blocks; each gives two samples a side.")] = 1,
-    unpadded: Annotated[
-        bool, typer.Option("--unpadded", help="Let mlx-lm run without the row padding that makes batches exact.")
+    openblas: Annotated[
+        bool, typer.Option("--openblas", help="Let mlx-lm run on OpenBLAS's products instead of the shim's.")
     ] = False,
     part: Annotated[
         list[Part] | None, typer.Option(help="Measure this part alone; may be given several times.")
@@ -40,7 +40,7 @@ def main(
         load_before = load_average()
         with open_lab(blas) as lab:
             show_machine(console, describe(lab.serving), load_before)
-            options = EngineOptions(tokens, blocks, unpadded, part or tuple(Part))
+            options = EngineOptions(tokens, blocks, openblas, part or tuple(Part))
             result = run_engine(lab, options, lambda line: console.print(line, markup=False, soft_wrap=True))
     print(json.dumps(result.line), flush=True)
     raise typer.Exit(1 if result.differing else 0)

@@ -41,8 +41,8 @@ class EngineOptions:
 
     tokens: int
     blocks: int
-    unpadded: bool
-    """Let mlx-lm run without the row padding that makes verifies exact."""
+    openblas: bool
+    """Let mlx-lm run on OpenBLAS's products instead of the shim's."""
     parts: Collection[Part]
 
 
@@ -172,7 +172,7 @@ class _Bench:
         self._lab = lab
         self._tokens = options.tokens
         self._blocks = options.blocks
-        self._unpadded = options.unpadded
+        self._openblas = options.openblas
         self._expected: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.differing = 0
 
@@ -236,10 +236,10 @@ class _Bench:
     def _theirs(self, prompts: Sequence[tuple[int, ...]], *, alone: bool) -> float:
         baseline = self._lab.baseline
         if alone:
-            one = baseline.mlx_lm_unpadded if self._unpadded else baseline.mlx_lm
+            one = baseline.mlx_lm_on_openblas if self._openblas else baseline.mlx_lm
             answers = [one(prompts[0], self._tokens)]
             return answers[0].tokens_per_second
-        batch = baseline.mlx_lm_batch_unpadded if self._unpadded else baseline.mlx_lm_batch
+        batch = baseline.mlx_lm_batch_on_openblas if self._openblas else baseline.mlx_lm_batch
         return shared_tokens_per_second(batch(prompts, self._tokens))
 
     def _streamed(self, stream: Stream, prompt: tuple[int, ...], streams: Streams) -> float:

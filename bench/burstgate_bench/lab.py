@@ -60,8 +60,8 @@ class Lab:
         match arm.kind:
             case ArmKind.MLX_LM:
                 return self.baseline.mlx_lm(prompt, max_tokens)
-            case ArmKind.MLX_LM_UNPADDED:
-                return self.baseline.mlx_lm_unpadded(prompt, max_tokens)
+            case ArmKind.MLX_LM_ON_OPENBLAS:
+                return self.baseline.mlx_lm_on_openblas(prompt, max_tokens)
             case _:
                 return self.run_together([(arm, prompt)], max_tokens)[0]
 

@@ -16,8 +16,8 @@ class Machine:
     hardware: str
     cores: int
     blas: str
-    row_padding: bool
-    """Whether the BLAS pads small products, which costs every arm of the process alike."""
+    exact_rows: bool
+    """Whether the BLAS shim computes products, for every arm of the process alike."""
     rows: str
     """What is known of a verify's rows: bit-equal to single steps or not."""
     versions: Mapping[str, str]
@@ -30,7 +30,7 @@ def describe(serving: Serving) -> Machine:
         hardware=serving.hardware.label,
         cores=usable_cores(),
         blas=serving.blas.name or serving.hardware.backend,
-        row_padding=serving.blas.active,
+        exact_rows=serving.blas.exact_rows,
         rows=serving.exactness.explanation,
         versions={**packages, "python": platform.python_version()},
     )

@@ -62,7 +62,7 @@ def _medians_ms(blas: BlasReport, weight: tuple[int, int], rows: int, blocks: in
     times_ms: dict[str, list[float]] = {_SHIM: [], _OPENBLAS: []}
     # Once before anything counts, for the threads and the buffers of both.
     for turn, arm in enumerate((_SHIM, _OPENBLAS) + (_SHIM, _OPENBLAS, _OPENBLAS, _SHIM) * blocks):
-        blas.set_row_padding({weight: 0} if arm == _SHIM else {}, 1)
+        blas.set_exact_rows(arm == _SHIM)
         # OpenBLAS's threads look for more work long after a product, at the cost of whoever multiplies next.
         time.sleep(_SETTLE_S)
         products = [mx.matmul(x, each.T, stream=mx.cpu) for each in weights]
@@ -70,7 +70,7 @@ def _medians_ms(blas: BlasReport, weight: tuple[int, int], rows: int, blocks: in
         mx.eval(products)
         if turn > 1:
             times_ms[arm].append((time.perf_counter() - start_s) * 1e3 / copies)
-    blas.set_row_padding({}, 1)
+    blas.set_exact_rows(False)
     return statistics.median(times_ms[_SHIM]), statistics.median(times_ms[_OPENBLAS])
 
 

@@ -18,8 +18,8 @@ from burstgate_bench.command import prepared
 def main(
     tokens: Annotated[int, typer.Option(min=24, max=2000, help="Tokens of every answer.")] = 36,
     blocks: Annotated[int, typer.Option(min=1, max=50, help="ABBA blocks; each gives two samples a cell.")] = 2,
-    unpadded: Annotated[
-        bool, typer.Option("--unpadded", help="Also measure mlx_lm without the row padding that makes verifies exact.")
+    openblas: Annotated[
+        bool, typer.Option("--openblas", help="Also measure mlx_lm on OpenBLAS's products instead of the shim's.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Also write the full record to this JSON file.")] = None,
 ) -> None:
@@ -36,7 +36,7 @@ def main(
         from burstgate_bench.quick_run import QuickOptions, run_quick
 
         load_before = load_average()
-        options = QuickOptions(tokens, blocks, unpadded)
+        options = QuickOptions(tokens, blocks, openblas)
         with open_lab(blas) as lab:
             show_machine(console, describe(lab.serving), load_before)
             result = run_quick(

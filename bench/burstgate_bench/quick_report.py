@@ -25,8 +25,8 @@ def show_machine(console: Console, machine: Machine, load_before: float) -> None
     console.print(f"{machine.hardware}, {machine.cores} cores, load {load_before:.2f} before the start", soft_wrap=True)
     console.print(f"{versions}; float32 products on {machine.blas}", soft_wrap=True)
     console.print(f"{machine.rows}", soft_wrap=True)
-    padding = " and with the same row padding" if machine.row_padding else ""
-    console.print(f"mlx_lm runs in this process, so on the same BLAS{padding} as the other arms", soft_wrap=True)
+    products = "the same products" if machine.exact_rows else "the same BLAS"
+    console.print(f"mlx_lm runs in this process, so on {products} as the other arms", soft_wrap=True)
 
 
 def show_result(console: Console, result: QuickResult) -> None:

@@ -38,8 +38,8 @@ class QuickOptions:
     """Tokens of every answer: with two blocks the whole takes less than five minutes at 16 tokens a second."""
     blocks: int = 2
     """ABBA blocks: each gives two samples of every arm and kind."""
-    unpadded: bool = False
-    """Also measure mlx-lm without row padding."""
+    openblas: bool = False
+    """Also measure mlx-lm on OpenBLAS's products."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def run_quick(lab: Lab, options: QuickOptions, load_before: float, say: Callable
     """Measures. `load_before` was read before the models were loaded; `say` is told what happens, a line at a time."""
     machine = describe(lab.serving)
     prompts = {case.kind: lab.tokens_of(case) for case in STANDARD}
-    arms = all_arms(lab.serving.draft_width, unpadded=options.unpadded)
+    arms = all_arms(lab.serving.draft_width, openblas=options.openblas)
     for arm in arms:
         if arm.kind is not ArmKind.AUTO:
             lab.run(arm, prompts["prose"], _TOUCH_TOKENS)
@@ -170,12 +170,12 @@ def _minutes(lab: Lab, options: QuickOptions, warm_up: _WarmUp, order: list[tupl
 def _divergences(
     lab: Lab, prompts: Mapping[str, tuple[int, ...]], answers: Mapping[Arm, Mapping[str, list[Answer]]]
 ) -> list[Divergence]:
-    """Each different answer once, compared with the first plain one. Unpadded products round otherwise."""
+    """Each different answer once, compared with the first plain one. OpenBLAS rounds otherwise."""
     found: dict[Divergence, None] = {}
     for kind, prompt in prompts.items():
         expected = answers[_CLASSIC][kind][0].tokens
         for arm, by_kind in answers.items():
-            if arm.kind is ArmKind.MLX_LM_UNPADDED:
+            if arm.kind is ArmKind.MLX_LM_ON_OPENBLAS:
                 continue
             for got in dict.fromkeys(answer.tokens for answer in by_kind[kind]):
                 divergence = lab.compare(kind, arm, prompt, expected, got)

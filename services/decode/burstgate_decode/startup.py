@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import structlog
 
@@ -20,24 +21,22 @@ from burstgate_decode.engine.grants import GrantSource, StaticGrants
 from burstgate_decode.engine.stepper import GuardMargins
 from burstgate_decode.engine.stopping import Stopping
 from burstgate_decode.models.blas import BlasReport
+from burstgate_decode.models.blas_check import verify_active
 from burstgate_decode.models.calibration import CalibrationBench
 from burstgate_decode.models.calibration_plan import make_plan
 from burstgate_decode.models.cost_files import CostFiles, CostKey
 from burstgate_decode.models.cost_table import Costs, measure_costs, obtain_costs
 from burstgate_decode.models.default_pair import default_models_cache, prepare_default_pair
 from burstgate_decode.models.exactness import Exactness, probe_exactness
+from burstgate_decode.models.fused_kernels import use_native_kernels
 from burstgate_decode.models.hardware import Hardware, detect_hardware
 from burstgate_decode.models.loading import load_target
-from burstgate_decode.models.row_padding import make_rows_exact, verify_active
-from burstgate_decode.models.target import Target, linear_shapes
+from burstgate_decode.models.target import Target
 from burstgate_decode.policy_client import PolicyClientConfig, PolicyGrants
 from burstgate_decode.serving import LinkState, Serving
 from burstgate_policy.core.types import CostCell, LaneCapabilities, PolicyKey, Reason
 
 _log = structlog.get_logger(__name__)
-
-# Rows that small products may be padded to, when no verify asks for more: a batch has as many.
-_LEAST_PADDED_ROWS = 8
 
 
 def clock_ms() -> float:
@@ -96,13 +95,16 @@ def load_everything(settings: DecodeSettings, blas: BlasReport) -> Loaded:
 def load_models(settings: DecodeSettings, blas: BlasReport) -> LoadedModels:
     """Loads target and drafter and makes verifies exact. Raises `ModelError`."""
     blas = verify_active(blas)
+    blas.set_exact_rows(blas.active)
+    if note := use_native_kernels(_cache(settings) / "kernels"):
+        _log.warning("kernels_not_native", note=f"MLX's fused kernels stay slow: {note}")
     target_ref, drafter_ref = _references(settings)
     target = load_target(target_ref)
     _log.info("target_loaded", target=target.name, fingerprint=target.fingerprint, dtype=target.dtype)
     drafter = load_drafter(drafter_ref, target) if drafter_ref is not None else None
     because, reason = ("" if drafter is not None else "the server has no drafter"), Reason.NO_DRAFTER
     width = min(settings.draft_width, drafter.max_draft_width) if drafter is not None else 1
-    exactness = _secure_exactness(target, drafter, blas, width, settings)
+    exactness = probe_exactness(target, width, settings.max_active_rows, settings.engine_limits.longest_chunk_tokens)
     _log.info(
         "exactness_probed", bit_equal=exactness.bit_equal, any_cut=exactness.any_cut, finding=exactness.explanation
     )
@@ -125,7 +127,7 @@ def cost_table(settings: DecodeSettings, models: LoadedModels, *, fresh: bool = 
     )
     if models.drafter is None:
         return measure_costs(plan, bench.run, clock_ms)
-    cache = settings.cache_dir or default_models_cache(os.environ).parent
+    cache = _cache(settings)
     key = CostKey(
         policy_key(models, models.drafter),
         max_width=settings.max_active_rows,
@@ -155,22 +157,14 @@ def _references(settings: DecodeSettings) -> tuple[str, str | None]:
     drafter = None if settings.drafter == NONE else settings.drafter
     if settings.target != DEFAULT_TARGET:
         return settings.target, drafter
-    cache = settings.cache_dir / "models" if settings.cache_dir is not None else default_models_cache(os.environ)
-    pair = prepare_default_pair(cache, report=lambda stage, _share: _log.debug("preparing", stage=stage))
+    pair = prepare_default_pair(
+        _cache(settings) / "models", report=lambda stage, _share: _log.debug("preparing", stage=stage)
+    )
     return str(pair.target), str(pair.drafter) if settings.drafter is None else drafter
 
 
-def _secure_exactness(
-    target: Target, drafter: Drafter | None, blas: BlasReport, draft_width: int, settings: DecodeSettings
-) -> Exactness:
-    """Probes exactness, after padding small products so that a row does not depend on its neighbours."""
-    if blas.active:
-        widest = max(draft_width, _LEAST_PADDED_ROWS)
-        # Drafting need not be exact: what it proposes is verified.
-        free = drafter.product_shapes if drafter is not None else []
-        table = make_rows_exact(blas, linear_shapes(target.model), widest, free)
-        _log.info("rows_padded", products={f"{n}x{k}": rows for (n, k), rows in table.items()})
-    return probe_exactness(target, draft_width, settings.max_active_rows, settings.engine_limits.longest_chunk_tokens)
+def _cache(settings: DecodeSettings) -> Path:
+    return settings.cache_dir or default_models_cache(os.environ).parent
 
 
 def _serving(models: LoadedModels, costs: tuple[CostCell, ...]) -> Serving:

@@ -73,8 +73,7 @@ print(tokenizer.eos_token_ids, tokenizer.bos_token, tokenizer.pad_token, tokeniz
 
 EXACT = """
 from mlx_lm.models.cache import KVCache, make_prompt_cache
-from burstgate_decode.models.row_padding import make_rows_exact
-make_rows_exact(report, [(576, 576), (192, 576), (1536, 576), (576, 1536), (49152, 576)])
+report.set_exact_rows(True)
 tokens = tokenizer.encode("The sea is old. Sailors count 1 2 3 4 5 and write def f(x): return x + 1. " * 25)
 
 def filled(start, length):

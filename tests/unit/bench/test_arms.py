@@ -23,7 +23,7 @@ def test_every_cell_runs_as_often_and_on_average_at_the_same_time(arms: int, kin
 
 
 def test_fixed_arms_go_up_to_the_widest_verify_and_padding_is_measured_only_if_asked() -> None:
-    arms = all_arms(4, unpadded=False)
+    arms = all_arms(4, openblas=False)
     assert [arm.draft_width for arm in arms if arm.kind is ArmKind.FIXED] == [2, 3, 4]
     assert Counter(arm.kind for arm in arms) == {
         ArmKind.MLX_LM: 1,
@@ -31,7 +31,7 @@ def test_fixed_arms_go_up_to_the_widest_verify_and_padding_is_measured_only_if_a
         ArmKind.AUTO: 1,
         ArmKind.FIXED: 3,
     }
-    assert set(all_arms(4, unpadded=True)) - set(arms) == {Arm(ArmKind.MLX_LM_UNPADDED)}
+    assert set(all_arms(4, openblas=True)) - set(arms) == {Arm(ArmKind.MLX_LM_ON_OPENBLAS)}
 
 
 def test_fixed_widths_take_turns_over_the_prompts() -> None:
@@ -40,7 +40,7 @@ def test_fixed_widths_take_turns_over_the_prompts() -> None:
 
 
 def test_the_result_line_has_fixed_arms_under_their_width() -> None:
-    rates = {arm: {"prose": 10.0 + arm.draft_width / 3} for arm in all_arms(3, unpadded=False)}
+    rates = {arm: {"prose": 10.0 + arm.draft_width / 3} for arm in all_arms(3, openblas=False)}
     assert json.loads(json.dumps(by_arm(rates))) == {
         "mlx_lm": {"prose": 10.0},
         "classic": {"prose": 10.0},

@@ -28,9 +28,9 @@ from burstgate_decode.engine.row import Row, StepLabel, Ticket  # noqa: E402
 from burstgate_decode.engine.stepper import GuardMargins, Stepper  # noqa: E402
 from burstgate_decode.engine.stopping import Stopping  # noqa: E402
 from burstgate_decode.models.default_pair import default_models_cache, prepare_default_pair  # noqa: E402
+from burstgate_decode.models.fused_kernels import use_native_kernels  # noqa: E402
 from burstgate_decode.models.loading import load_target  # noqa: E402
-from burstgate_decode.models.row_padding import make_rows_exact  # noqa: E402
-from burstgate_decode.models.target import Target, linear_shapes, split_model, takes_ragged_cache  # noqa: E402
+from burstgate_decode.models.target import Target, split_model, takes_ragged_cache  # noqa: E402
 from burstgate_policy.core.types import Mode, Reason  # noqa: E402
 
 WIDEST = 8
@@ -48,10 +48,11 @@ class Pair:
 
 @pytest.fixture(scope="session")
 def pair() -> Pair:
-    """The default pair, with the row padding that makes its verifies exact."""
+    """The default pair, with rows that do not depend on each other's number."""
     folders = prepare_default_pair(default_models_cache(os.environ), report=lambda *_: None)
     target = load_target(str(folders.target))
-    make_rows_exact(BLAS, linear_shapes(target.model), WIDEST)
+    BLAS.set_exact_rows(True)
+    use_native_kernels(default_models_cache(os.environ).parent / "kernels")
     return Pair(target, load_mtp_head(folders.drafter, target))
 
 

@@ -40,7 +40,6 @@ class ScriptedDrafter:
 
     kind = name = fingerprint = "scripted"
     max_draft_width = WIDEST
-    product_shapes: list[tuple[int, int]] = []  # noqa: RUF012
     cache_token_bytes = 0
 
     def __init__(self) -> None:

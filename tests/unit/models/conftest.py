@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 # Their products run on the BLAS that is chosen on Linux only.
-collect_ignore = [] if sys.platform == "linux" else ["test_blas.py", "test_row_padding.py"]
+collect_ignore = [] if sys.platform == "linux" else ["test_blas.py", "test_exact_rows.py", "test_fused_kernels.py"]
 
 RunScript = Callable[..., str]
 

@@ -24,7 +24,7 @@ def test_mlx_products_go_through_openblas_and_are_right(run_script: RunScript) -
         installing()
         + """
 import mlx.core as mx, numpy as np
-from burstgate_decode.models.row_padding import verify_active
+from burstgate_decode.models.blas_check import verify_active
 a, b = mx.random.normal((5, 33)), mx.random.normal((70, 33))
 before = report.calls()
 product = np.array(a @ b.T)
@@ -125,11 +125,11 @@ def test_reference_leaves_mlx_as_it_is(run_script: RunScript) -> None:
         + """
 import mlx.core as mx
 mx.eval(mx.ones((2, 2)) @ mx.ones((2, 2)))
-report.set_row_padding({(2, 2): 4}, 8)
-print(report.name, report.active, report.calls())
+report.set_exact_rows(True)
+print(report.name, report.active, report.calls(), report.exact_rows)
 """
     )
-    assert printed == "reference False 0"
+    assert printed == "reference False 0 False"
 
 
 def test_a_choice_after_mlx_was_imported_is_an_error_unless_it_was_made_before(run_script: RunScript) -> None:
@@ -174,7 +174,7 @@ for name in ("libquadmath", "libgfortran", "libblas"):
 """
         + installing()
         + """
-from burstgate_decode.models.row_padding import verify_active
+from burstgate_decode.models.blas_check import verify_active
 checked = verify_active(report)
 print(report.active, checked.name, checked.active, checked.note)
 """
@@ -186,17 +186,3 @@ print(report.active, checked.name, checked.active, checked.note)
 def test_there_is_nothing_to_choose_outside_linux(run_script: RunScript) -> None:
     printed = run_script("import sys; sys.platform = 'darwin'" + installing() + "print(report)")
     assert printed == "BlasReport(name='', active=False, note=None)"
-
-
-def test_a_padding_to_impossible_numbers_is_refused(run_script: RunScript) -> None:
-    printed = run_script(
-        installing("'reference'")
-        + """
-for table, rows in (({(2, 2): -1}, 8), ({}, -1)):
-    try:
-        report.set_row_padding(table, rows)
-    except ValueError as error:
-        print("refused")
-"""
-    )
-    assert printed.split() == ["refused", "refused"]

@@ -81,11 +81,6 @@ class Drafter(Protocol):
         ...
 
     @property
-    def product_shapes(self) -> list[tuple[int, int]]:
-        """`[N, K]` of every weight that drafting multiplies rows by."""
-        ...
-
-    @property
     def cache_token_bytes(self) -> int:
         """Bytes of the drafter's own cache for each token of a row; 0 without one."""
         ...

@@ -25,7 +25,7 @@ from burstgate_decode.models.fingerprint import fingerprint
 from burstgate_decode.models.kv_span import KvSpan
 from burstgate_decode.models.ragged_cache import RaggedCache
 from burstgate_decode.models.table_rope import share_rope_tables
-from burstgate_decode.models.target import Split, Target, linear_shapes
+from burstgate_decode.models.target import Split, Target
 
 KIND = "mtp_head"
 # Beyond this the accepted length of a one-block head no longer grows.
@@ -112,7 +112,6 @@ class _MtpDrafter:
         self.name = path.name
         self.fingerprint = fingerprint(path)
         self.max_draft_width = _MAX_DRAFT_WIDTH
-        self.product_shapes = [*linear_shapes(block), (table.shape[0], table.shape[1])]
         attention = block.layers[0].self_attn
         self.cache_token_bytes = (
             attention.k_proj.weight.shape[0] + attention.v_proj.weight.shape[0]

@@ -4,8 +4,7 @@ MLX's Linux wheel computes float32 products with a reference BLAS that is severa
 verify of K rows costs K plain steps. A small library of ours (`blas_shim.c`) exports the one symbol MLX needs
 and forwards it to the OpenBLAS of the `scipy-openblas32` package; loaded before MLX, it is found first.
 
-This must run before anything imports mlx, so it never imports mlx itself. It must not know models: which
-products get rows of padding is told to it.
+This must run before anything imports mlx, so it never imports mlx itself. It must not know models.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from burstgate_decode.models.errors import BlasError
 
@@ -43,17 +42,6 @@ _PRICE: Final = (
 )
 
 
-class _Entry(ctypes.Structure):
-    _fields_ = [("n", ctypes.c_int), ("k", ctypes.c_int), ("rows", ctypes.c_int)]
-
-
-class RowPadding(NamedTuple):
-    """How products are kept independent of their number of rows: see `BlasReport.set_row_padding`."""
-
-    table: Mapping[tuple[int, int], int]
-    default_rows: int
-
-
 @dataclass(frozen=True)
 class BlasReport:
     """Which BLAS float32 products run on."""
@@ -66,29 +54,23 @@ class BlasReport:
     """What it costs that OpenBLAS is not in place and what to do, or where a temporary build went."""
     library: ctypes.CDLL | None = field(default=None, repr=False, compare=False)
 
-    def set_row_padding(self, table: Mapping[tuple[int, int], int], default_rows: int) -> None:
+    def set_exact_rows(self, on: bool) -> None:
         """Make row i of a product independent of how many rows it has.
 
-        `table` gives, for a weight of [N, K], the rows a smaller product is padded to (1: none, 0: the shim
-        computes it in an order of its own; products of more than 256 rows are OpenBLAS's all the same). Products not
-        listed are treated as if listed with `default_rows`. Unless that is 1, attention products and weights as
-        small are computed by the shim, in an order that depends neither on the rows nor on masked keys. An empty table
-        with 1 switches it all off. Nothing happens without OpenBLAS: the reference BLAS has this property by itself.
+        Products of up to 256 rows are then computed by the shim, in an order that depends neither on the number of rows
+        nor, in attention, on masked keys; larger ones are OpenBLAS's all the same. Nothing happens without OpenBLAS:
+        the reference BLAS has this property by itself.
         """
-        if default_rows < 0 or any(rows < 0 for rows in table.values()):
-            raise ValueError("default_rows and the rows in the table must be at least 0")
         if self.library is None:
             return
-        entries = (_Entry * len(table))(*(_Entry(n, k, rows) for (n, k), rows in table.items()))
-        if not self.library.burstgate_set_plan(entries, len(table), default_rows):
-            raise MemoryError("no memory for the row padding table")
-        global _row_padding  # noqa: PLW0603  (of the process, as the library is)
-        _row_padding = RowPadding(dict(table), default_rows)
+        self.library.burstgate_set_exact_rows(on)
+        global _exact_rows  # noqa: PLW0603  (of the process, as the library is)
+        _exact_rows = on
 
     @property
-    def row_padding(self) -> RowPadding:
+    def exact_rows(self) -> bool:
         """What was set last."""
-        return _row_padding
+        return _exact_rows
 
     def calls(self) -> int:
         """How many products have gone through OpenBLAS so far; 0 without it."""
@@ -122,7 +104,7 @@ def install_blas(
 
 _lock = threading.Lock()  # guards _installed: two threads must not load two builds
 _installed: BlasReport | None = None
-_row_padding = RowPadding({}, 1)
+_exact_rows = False
 
 
 class _UnavailableError(Exception):
@@ -176,7 +158,7 @@ def _find_openblas() -> _OpenBlas:
 
 def _load_shim(openblas: _OpenBlas, cache: Path, environ: Mapping[str, str]) -> tuple[ctypes.CDLL, str | None]:
     source = b"".join(path.read_bytes() for path in _SOURCES)
-    identity = (source, openblas.version, openblas.library, _FLAGS, _processor())
+    identity = (source, openblas.version, openblas.library, _FLAGS, processor_name())
     digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
     target = cache / f"libburstgate_blas-{digest}.so"
     if target.is_file():
@@ -201,7 +183,7 @@ def _load_shim(openblas: _OpenBlas, cache: Path, environ: Mapping[str, str]) -> 
 
 def _load(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    library.burstgate_set_plan.argtypes = [ctypes.POINTER(_Entry), ctypes.c_int, ctypes.c_int]
+    library.burstgate_set_exact_rows.argtypes = [ctypes.c_int]
     library.burstgate_calls.restype = ctypes.c_ulong
     return library
 
@@ -251,8 +233,8 @@ def _compiler(environ: Mapping[str, str]) -> list[str]:
     )
 
 
-def _processor() -> str:
-    """What the compiler may build for: a home folder can be shared by unlike machines."""
+def processor_name() -> str:
+    """What a compiler may build for here: a home folder can be shared by unlike machines."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:

@@ -1,37 +1,18 @@
 /*
- * The float32 matrix product in front of MLX on Linux CPUs: exports cblas_sgemm and hands the work to OpenBLAS.
+ * The float32 matrix product in front of MLX on Linux CPUs: exports cblas_sgemm and hands large products to OpenBLAS.
  *
- * It owns one promise: once a padding plan is set, row i of a product does not depend on how many rows the product
- * has. OpenBLAS breaks that by taking another kernel for small products, so
- *   - a weight product with fewer rows than its plan says is computed with zero rows below it, and
- *   - an attention product, or a weight that no padding helps, is computed here, each output in an order of its own
- *     that neither the number of rows nor keys masked away before or behind it can change.
- * It must stay safe to call from any number of threads. It knows nothing of models: a product is its sizes.
+ * It owns one promise: while rows are exact, row i of a product does not depend on how many rows the product has.
+ * OpenBLAS breaks that by choosing its kernels by the number of rows, so products of up to MAX_EXACT_ROWS are computed
+ * here, each output in an order that neither the number of rows nor, in attention, keys masked away before or behind it
+ * can change. It must stay safe to call from any number of threads. It knows nothing of models: a product is its sizes.
  */
 #include <cblas.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "weight_product.h"
 
-/* A weight of [n, k]: smaller products are padded to so many rows; OWN_PRODUCT stands for computed here. */
-typedef struct {
-  int n, k, rows;
-} burstgate_entry;
-
-#define OWN_PRODUCT 0
-
-typedef struct {
-  int default_rows;
-  int count;
-  burstgate_entry entries[];
-} plan;
-
-/* Replaced whole and never freed: a product on another thread may still be reading the old one. */
-static _Atomic(plan *) current_plan;
+static atomic_int exact_rows;
 static atomic_ulong calls;
 
 #define MAX_HEAD 256       /* Attention products have a head's size on one side, and no head is wider. */
@@ -48,60 +29,27 @@ typedef float lanes __attribute__((vector_size(LANES * 4)));
 typedef float octet __attribute__((vector_size(32)));
 typedef float quad __attribute__((vector_size(16)));
 
-static int planned_rows(const plan *p, CBLAS_TRANSPOSE tb, int n, int k);
 static void keys_product(int m, int n, int k, const float *a, int lda, const float *b, int ldb, float *c, int ldc);
 static void values_product(int m, int n, int k, const float *a, int lda, const float *b, int ldb, float *c, int ldc);
-static void padded_product(int rows, CBLAS_TRANSPOSE tb, int m, int n, int k, float alpha, const float *a, int lda,
-                           const float *b, int ldb, float *c, int ldc);
-static void weight_product(int m, int n, int k, const float *a, int lda, const float *b, int ldb, float *c, int ldc);
 
 void cblas_sgemm(CBLAS_ORDER order, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, blasint m, blasint n, blasint k,
                  float alpha, const float *a, blasint lda, const float *b, blasint ldb, float beta, float *c,
                  blasint ldc) {
   atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
-  const plan *p = atomic_load_explicit(&current_plan, memory_order_acquire);
-  if (p && order == CblasRowMajor && ta == CblasNoTrans && beta == 0.0f && m > 0 && n > 0 && k > 0) {
-    int rows = planned_rows(p, tb, n, k);
-    if (rows == OWN_PRODUCT && alpha == 1.0f && m <= MAX_EXACT_ROWS) {
-      if (tb == CblasNoTrans)
-        values_product(m, n, k, a, lda, b, ldb, c, ldc);
-      else if (k <= MAX_HEAD)
-        keys_product(m, n, k, a, lda, b, ldb, c, ldc);
-      else
-        weight_product(m, n, k, a, lda, b, ldb, c, ldc);
-      return;
-    }
-    if (m < rows) {
-      padded_product(rows, tb, m, n, k, alpha, a, lda, b, ldb, c, ldc);
-      return;
-    }
-  }
-  scipy_cblas_sgemm(order, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  int plain = order == CblasRowMajor && ta == CblasNoTrans && alpha == 1.0f && beta == 0.0f;
+  if (!plain || !atomic_load_explicit(&exact_rows, memory_order_relaxed) || m > MAX_EXACT_ROWS)
+    scipy_cblas_sgemm(order, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  else if (tb == CblasNoTrans)
+    values_product(m, n, k, a, lda, b, ldb, c, ldc);
+  else if (k <= MAX_HEAD)
+    keys_product(m, n, k, a, lda, b, ldb, c, ldc);
+  else
+    burstgate_weight_product(m, n, k, a, lda, b, ldb, c, ldc, scipy_openblas_get_num_threads());
 }
 
 unsigned long burstgate_calls(void) { return atomic_load_explicit(&calls, memory_order_relaxed); }
 
-/* count entries; default_rows of 1 and no entries switches every change off. Returns 0 when memory ran out. */
-int burstgate_set_plan(const burstgate_entry *entries, int count, int default_rows) {
-  plan *next = NULL;
-  if (count > 0 || default_rows != 1) {
-    next = malloc(sizeof(plan) + (size_t)count * sizeof(burstgate_entry));
-    if (!next) return 0;
-    next->default_rows = default_rows;
-    next->count = count;
-    if (count > 0) memcpy(next->entries, entries, (size_t)count * sizeof(burstgate_entry));
-  }
-  atomic_store_explicit(&current_plan, next, memory_order_release);
-  return 1;
-}
-
-static int planned_rows(const plan *p, CBLAS_TRANSPOSE tb, int n, int k) {
-  /* First, because keys of one length can have the sizes of a weight. Weights this small lose nothing by it. */
-  if (p->default_rows != 1 && (tb == CblasNoTrans ? n : k) <= MAX_HEAD) return OWN_PRODUCT;
-  for (int i = 0; i < p->count; i++)
-    if (p->entries[i].n == n && p->entries[i].k == k) return p->entries[i].rows;
-  return p->default_rows;
-}
+void burstgate_set_exact_rows(int on) { atomic_store(&exact_rows, on); }
 
 static inline lanes load(const float *from) {
   lanes x;
@@ -190,57 +138,4 @@ static void keys_product(int m, int n, int k, const float *a, int lda, const flo
 
 static void values_product(int m, int n, int k, const float *a, int lda, const float *b, int ldb, float *c, int ldc) {
   BY_BLOCKS(values_block)
-}
-
-/* One scratch buffer a thread, given back when the thread ends. */
-typedef struct {
-  float *at;
-  size_t floats;
-} scratch;
-
-static pthread_key_t scratch_key;
-static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
-
-static void free_scratch(void *held) {
-  free(((scratch *)held)->at);
-  free(held);
-}
-
-static void make_scratch_key(void) { pthread_key_create(&scratch_key, free_scratch); }
-
-static _Noreturn void out_of_memory(void) {
-  /* The product of another kernel would be a silently different text. */
-  fputs("burstgate: out of memory for a matrix product\n", stderr);
-  abort();
-}
-
-static float *scratch_of(size_t floats) {
-  pthread_once(&scratch_once, make_scratch_key);
-  scratch *held = pthread_getspecific(scratch_key);
-  if (!held) {
-    held = calloc(1, sizeof *held);
-    if (held) pthread_setspecific(scratch_key, held);
-  }
-  if (held && held->floats < floats) {
-    free(held->at);
-    held->at = malloc(floats * sizeof(float));
-    held->floats = held->at ? floats : 0;
-  }
-  if (!held || !held->at) out_of_memory();
-  return held->at;
-}
-
-static void padded_product(int rows, CBLAS_TRANSPOSE tb, int m, int n, int k, float alpha, const float *a, int lda,
-                           const float *b, int ldb, float *c, int ldc) {
-  size_t in = (size_t)rows * k;
-  float *padded = scratch_of(in + (size_t)rows * n), *result = padded + in;
-  for (int i = 0; i < m; i++) memcpy(padded + (size_t)i * k, a + (size_t)i * lda, (size_t)k * sizeof(float));
-  memset(padded + (size_t)m * k, 0, (size_t)(rows - m) * k * sizeof(float));
-  scipy_cblas_sgemm(CblasRowMajor, CblasNoTrans, tb, rows, n, k, alpha, padded, k, b, ldb, 0.0f, result, n);
-  for (int i = 0; i < m; i++) memcpy(c + (size_t)i * ldc, result + (size_t)i * n, (size_t)n * sizeof(float));
-}
-
-static void weight_product(int m, int n, int k, const float *a, int lda, const float *b, int ldb, float *c, int ldc) {
-  int threads = scipy_openblas_get_num_threads();
-  if (!burstgate_weight_product(m, n, k, a, lda, b, ldb, c, ldc, threads)) out_of_memory();
 }

@@ -114,18 +114,6 @@ class Target:
         return sorted(window for window in found if window is not None)
 
 
-def linear_shapes(model: nn.Module) -> list[tuple[int, int]]:
-    """`[N, K]` of every float32 weight that rows are multiplied by, each once."""
-    shapes = {
-        (weight.shape[0], weight.shape[1]): None
-        for module in model.modules()
-        if isinstance(module, nn.Linear | nn.Embedding)
-        and isinstance(weight := module.weight, mx.array)
-        and weight.dtype == mx.float32
-    }
-    return list(shapes)
-
-
 def split_model(model: nn.Module, vocab_size: int) -> Split | None:
     """Finds trunk and head of an mlx-lm model; None when they do not reproduce its logits exactly."""
     for owner in (getattr(model, "language_model", None), model):

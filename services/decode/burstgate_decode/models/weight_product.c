@@ -1,10 +1,10 @@
 /*
- * A product by a weight for processors on which OpenBLAS chooses its kernels by the number of rows.
+ * A product by a weight, each of whose rows has the same bits whatever rows are computed beside it.
  *
- * It owns one promise: every output is one chain of multiply-adds over k, from the first to the last, whatever else is
- * computed beside it. So neither the number of rows, nor a row's place, nor the split among threads can change a bit.
- * The weight is read once for all rows: a few of its rows at a time are transposed into a buffer that fits the first
- * cache, and tiles of rows are multiplied with that in registers.
+ * It owns one promise: an output is one chain of multiply-adds for each lane of a vector, over k from the first to the
+ * last, and the lanes are added in one order. So neither the number of rows, nor a row's place, nor the split among
+ * threads can change a bit. Rows of both factors are read as they lie, so that nothing is repacked: a weight comes from
+ * memory once and meets all rows while it is in a cache.
  */
 #include "weight_product.h"
 
@@ -12,27 +12,35 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__ARM_FEATURE_FMA)
+#include <arm_neon.h>
 #endif
 
+/* So many rows of sums as the registers hold beside what is multiplied. */
 #if defined(__AVX512F__)
 #define LANES 16
-#define TILE_ROWS 12
+#define TILE_ROWS 6
 #elif defined(__AVX2__)
 #define LANES 8
+#define TILE_ROWS 3
+#elif defined(__aarch64__)
+#define LANES 4
 #define TILE_ROWS 6
 #else
 #define LANES 4
-#define TILE_ROWS 4
+#define TILE_ROWS 3
 #endif
-#define PANEL (2 * LANES) /* Columns of the product that are computed together. */
-#define DEPTH 256         /* Of k at a time: a panel of so many fits the first cache. */
+#define TILE_COLUMNS 4 /* The lanes of so many sums are added at a time. */
+#define BLOCK_ROWS 24  /* Rows that stay in a cache while a thread's columns go by. */
+#define MOST_COLUMNS 32 /* Columns that a thread takes at a time: so much of a weight fits the second cache. */
 
 typedef float lanes __attribute__((vector_size(LANES * 4)));
+typedef float octet __attribute__((vector_size(32)));
+typedef float quad __attribute__((vector_size(16)));
 
 /* One rounding where the processor has it, in every tile alike. */
 static inline lanes multiply_add(lanes x, lanes y, lanes sum) {
@@ -40,135 +48,115 @@ static inline lanes multiply_add(lanes x, lanes y, lanes sum) {
   return (lanes)_mm512_fmadd_ps((__m512)x, (__m512)y, (__m512)sum);
 #elif defined(__AVX2__) && defined(__FMA__)
   return (lanes)_mm256_fmadd_ps((__m256)x, (__m256)y, (__m256)sum);
+#elif defined(__ARM_FEATURE_FMA)
+  return (lanes)vfmaq_f32((float32x4_t)sum, (float32x4_t)x, (float32x4_t)y);
 #else
   return sum + x * y;
 #endif
 }
 
+/* Into a register: compilers that multiply from memory instead read all of it once more for every sum. */
 static inline lanes load(const float *from) {
   lanes x;
   memcpy(&x, from, sizeof x);
+#if defined(__x86_64__)
+  __asm__("" : "+x"(x));
+#endif
   return x;
 }
 
-static inline void store(float *to, lanes x) { memcpy(to, &x, sizeof x); }
-
-#if defined(__AVX2__)
-/* Eight rows of eight floats, from rows `ldb` apart, to columns in rows of PANEL. */
-static inline void transpose8(const float *b, size_t ldb, float *to) {
-  __m256 row[8], pair[8], four[8];
-  for (int i = 0; i < 8; i++) row[i] = _mm256_loadu_ps(b + i * ldb);
-  for (int i = 0; i < 8; i += 2) {
-    pair[i] = _mm256_unpacklo_ps(row[i], row[i + 1]);
-    pair[i + 1] = _mm256_unpackhi_ps(row[i], row[i + 1]);
-  }
-  for (int i = 0; i < 8; i += 4) {
-    four[i] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0x44);
-    four[i + 1] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0xee);
-    four[i + 2] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0x44);
-    four[i + 3] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0xee);
-  }
-  for (int i = 0; i < 4; i++) {
-    _mm256_storeu_ps(to + i * PANEL, _mm256_permute2f128_ps(four[i], four[i + 4], 0x20));
-    _mm256_storeu_ps(to + (i + 4) * PANEL, _mm256_permute2f128_ps(four[i], four[i + 4], 0x31));
-  }
-}
+/* Adds by halves. */
+static inline quad folded(lanes x) {
+#if LANES == 16
+  octet wide, upper;
+  memcpy(&wide, &x, sizeof wide);
+  memcpy(&upper, (const char *)&x + sizeof wide, sizeof upper);
+  wide += upper;
+#else
+  lanes wide = x;
 #endif
-
-/* Columns `columns` of a panel from `depth` floats of as many rows of the weight; columns that are missing are zero. */
-static void pack(int columns, int depth, const float *b, size_t ldb, float *panel) {
-  int done = 0;
-#if defined(__AVX2__)
-  int whole = depth / 8 * 8;
-  for (; done + 8 <= columns; done += 8)
-    for (int i = 0; i < whole; i += 8) transpose8(b + done * ldb + i, ldb, panel + (size_t)i * PANEL + done);
-  for (int j = 0; j < done; j++)
-    for (int i = whole; i < depth; i++) panel[(size_t)i * PANEL + j] = b[j * ldb + i];
+  quad low;
+  memcpy(&low, &wide, sizeof low);
+#if LANES > 4
+  quad high;
+  memcpy(&high, (const char *)&wide + sizeof low, sizeof high);
+  low += high;
 #endif
-  for (int j = done; j < columns; j++)
-    for (int i = 0; i < depth; i++) panel[(size_t)i * PANEL + j] = b[j * ldb + i];
-  for (int j = columns; j < PANEL; j++)
-    for (int i = 0; i < depth; i++) panel[(size_t)i * PANEL + j] = 0;
+  return low;
 }
 
-/* Goes on with the sums of a tile. Inlined with a constant number of rows, so that they stay in registers. */
-static inline __attribute__((always_inline)) void tile(const int rows, int depth, const float *a, size_t lda,
-                                                       const float *panel, float *c, size_t ldc) {
-  lanes sums[TILE_ROWS][2];
-  for (int r = 0; r < rows; r++) {
-    sums[r][0] = load(c + r * ldc);
-    sums[r][1] = load(c + r * ldc + LANES);
-  }
-  for (int i = 0; i < depth; i++) {
-    lanes left = load(panel + (size_t)i * PANEL), right = load(panel + (size_t)i * PANEL + LANES);
-    for (int r = 0; r < rows; r++) {
-      lanes factor = a[r * lda + i] - (lanes){0};
-      sums[r][0] = multiply_add(factor, left, sums[r][0]);
-      sums[r][1] = multiply_add(factor, right, sums[r][1]);
+/* The totals of four sums. */
+static inline quad totals(const lanes *sums) {
+  quad a = folded(sums[0]), b = folded(sums[1]), c = folded(sums[2]), d = folded(sums[3]);
+  quad ab = __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  quad cd = __builtin_shufflevector(c, d, 0, 4, 1, 5) + __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+}
+
+typedef struct {
+  int m, n, k, share;
+  const float *a, *b;
+  size_t lda, ldb, ldc;
+  float *c;
+  atomic_int next; /* Column that nobody has taken. */
+} job;
+
+/* Inlined with constant numbers of rows and columns, so that the sums stay in registers. */
+static inline __attribute__((always_inline)) void tile(const int rows, const int columns, const job *work, const float *a,
+                                                       const float *b, float *c) {
+  lanes sums[TILE_ROWS][TILE_COLUMNS] = {0};
+  int i = 0;
+  for (; i + LANES <= work->k; i += LANES) {
+    lanes x[TILE_ROWS];
+    for (int r = 0; r < rows; r++) x[r] = load(a + r * work->lda + i);
+    for (int j = 0; j < columns; j++) {
+      lanes weight = load(b + j * work->ldb + i);
+      for (int r = 0; r < rows; r++) sums[r][j] = multiply_add(x[r], weight, sums[r][j]);
     }
   }
   for (int r = 0; r < rows; r++) {
-    store(c + r * ldc, sums[r][0]);
-    store(c + r * ldc + LANES, sums[r][1]);
+    quad total = totals(sums[r]);
+    for (int rest = i; rest < work->k; rest++)
+      for (int j = 0; j < columns; j++) total[j] += a[r * work->lda + rest] * b[j * work->ldb + rest];
+    memcpy(c + r * work->ldc, &total, columns * sizeof(float));
   }
 }
 
-static void any_tile(int rows, int depth, const float *a, size_t lda, const float *panel, float *c, size_t ldc) {
+static inline __attribute__((always_inline)) void any_tile(int rows, const int columns, const job *work,
+                                                           const float *a, const float *b, float *c) {
   switch (rows) {
 #define TILE(count) \
-  case count: tile(count, depth, a, lda, panel, c, ldc); break;
-    TILE(1) TILE(2) TILE(3) TILE(4)
+  case count: tile(count, columns, work, a, b, c); break;
+    TILE(1) TILE(2) TILE(3)
 #if TILE_ROWS >= 6
-    TILE(5) TILE(6)
-#endif
-#if TILE_ROWS >= 12
-    TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
+    TILE(4) TILE(5) TILE(6)
 #endif
 #undef TILE
   }
 }
 
-typedef struct {
-  int m, n, k;
-  const float *a, *b;
-  size_t lda, ldb, ldc;
-  float *c;
-  atomic_int next;   /* Panel that nobody has taken. */
-  atomic_int failed; /* Whether memory ran out. */
-} job;
-
-/* All rows of the product's columns from `first` on, as many as a panel has. `scratch`: a panel and the rows of one. */
-static void multiply_panel(const job *work, int first, float *scratch) {
-  int columns = work->n - first < PANEL ? work->n - first : PANEL;
-  float *panel = scratch, *sums = work->c + first;
-  size_t stride = work->ldc;
-  if (columns < PANEL) sums = scratch + DEPTH * PANEL, stride = PANEL;
-  for (int r = 0; r < work->m; r++) memset(sums + r * stride, 0, PANEL * sizeof(float));
-  for (int from = 0; from < work->k; from += DEPTH) {
-    int depth = work->k - from < DEPTH ? work->k - from : DEPTH;
-    pack(columns, depth, work->b + first * work->ldb + from, work->ldb, panel);
-    for (int r = 0; r < work->m; r += TILE_ROWS) {
-      int rows = work->m - r < TILE_ROWS ? work->m - r : TILE_ROWS;
-      any_tile(rows, depth, work->a + r * work->lda + from, work->lda, panel, sums + r * stride, stride);
-    }
+/* Rows `row` to `end` of columns `first` to `last`, in tiles of nearly equal height. */
+static void multiply(const job *work, int row, int end, int first, int last) {
+  for (int tiles = (end - row + TILE_ROWS - 1) / TILE_ROWS; tiles > 0; tiles--) {
+    int rows = (end - row) / tiles, j = first;
+    const float *a = work->a + row * work->lda;
+    float *c = work->c + row * work->ldc;
+    for (; j + TILE_COLUMNS <= last; j += TILE_COLUMNS)
+      any_tile(rows, TILE_COLUMNS, work, a, work->b + j * work->ldb, c + j);
+    for (; j < last; j++) any_tile(rows, 1, work, a, work->b + j * work->ldb, c + j);
+    row += rows;
   }
-  if (columns < PANEL)
-    for (int r = 0; r < work->m; r++) memcpy(work->c + r * work->ldc + first, sums + r * PANEL, columns * sizeof(float));
 }
 
-/* Takes panels until none is left. Whoever is held up keeps nothing but the panel it is at from the others. */
+/* Takes columns until none is left. Whoever is held up keeps nothing but those it is at from the others. */
 static void work_on(job *work) {
-  float *scratch = NULL;
   for (;;) {
-    int first = atomic_fetch_add_explicit(&work->next, PANEL, memory_order_relaxed);
-    if (first >= work->n) break;
-    if (!scratch && posix_memalign((void **)&scratch, 64, (DEPTH + (size_t)work->m) * PANEL * sizeof(float))) {
-      atomic_store(&work->failed, 1);
-      break;
-    }
-    multiply_panel(work, first, scratch);
+    int first = atomic_fetch_add_explicit(&work->next, work->share, memory_order_relaxed);
+    if (first >= work->n) return;
+    int last = work->n - first < work->share ? work->n : first + work->share;
+    for (int row = 0; row < work->m; row += BLOCK_ROWS)
+      multiply(work, row, work->m - row < BLOCK_ROWS ? work->m : row + BLOCK_ROWS, first, last);
   }
-  free(scratch);
 }
 
 /* Threads that help whoever multiplies; one product at a time has their help. */
@@ -246,10 +234,17 @@ static void wait_for_helpers(void) {
   for (int i = 0; atomic_load(&pool.inside); i++) i < SPINS ? pause_for_a_moment() : (void)sched_yield();
 }
 
-int burstgate_weight_product(int m, int n, int k, const float *a, int lda, const float *b, int ldb, float *c, int ldc,
-                             int threads) {
-  job work = {.m = m, .n = n, .k = k, .a = a, .b = b, .lda = lda, .ldb = ldb, .ldc = ldc, .c = c};
-  int helped = threads > 1 && n > PANEL && !pthread_mutex_trylock(&pool.taken);
+/* Some shares for each thread, so that one that is held up delays the others by little. */
+static int columns_at_a_time(int n, int threads) {
+  int share = n / (4 * threads) / TILE_COLUMNS * TILE_COLUMNS;
+  return share < TILE_COLUMNS ? TILE_COLUMNS : share > MOST_COLUMNS ? MOST_COLUMNS : share;
+}
+
+void burstgate_weight_product(int m, int n, int k, const float *a, int lda, const float *b, int ldb, float *c, int ldc,
+                              int threads) {
+  int share = columns_at_a_time(n, threads > 1 ? threads : 1);
+  job work = {.m = m, .n = n, .k = k, .share = share, .a = a, .b = b, .lda = lda, .ldb = ldb, .ldc = ldc, .c = c};
+  int helped = threads > 1 && n > share && !pthread_mutex_trylock(&pool.taken);
   if (helped) {
     pool.threads = pool.threads ? pool.threads : threads;
     pthread_once(&pool.once, start_helpers);
@@ -260,5 +255,4 @@ int burstgate_weight_product(int m, int n, int k, const float *a, int lda, const
     wait_for_helpers();
     pthread_mutex_unlock(&pool.taken);
   }
-  return !atomic_load(&work.failed);
 }

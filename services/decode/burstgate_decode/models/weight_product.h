@@ -2,9 +2,9 @@
 #ifndef BURSTGATE_WEIGHT_PRODUCT_H
 #define BURSTGATE_WEIGHT_PRODUCT_H
 
-/* c [m, n] = a [m, k] by the transpose of b [n, k], all of row-major order with a stride for each row. Returns 0, with
- * c in an undefined state, when memory ran out. `threads` is heeded by the first call of the process. */
-int burstgate_weight_product(int m, int n, int k, const float *a, int lda, const float *b, int ldb, float *c, int ldc,
-                             int threads);
+/* c [m, n] = a [m, k] by the transpose of b [n, k], all of row-major order with a stride for each row. `threads` is
+ * heeded by the first call of the process. */
+void burstgate_weight_product(int m, int n, int k, const float *a, int lda, const float *b, int ldb, float *c, int ldc,
+                              int threads);
 
 #endif
