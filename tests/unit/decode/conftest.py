@@ -22,7 +22,7 @@ from burstgate_decode.drafters.base import Drafter  # noqa: E402
 from burstgate_decode.drafters.mtp_head import MtpHead, MtpHeadConfig, load_mtp_head  # noqa: E402
 from burstgate_decode.engine.batch import Batch  # noqa: E402
 from burstgate_decode.engine.prefix_cache import PrefixCache  # noqa: E402
-from burstgate_decode.engine.request import AnswerRequest, Completion, Event, SamplingParams, SpeculationChoice  # noqa: E402
+from burstgate_decode.engine.request import AnswerRequest, Clock, Completion, Event, SamplingParams, SpeculationChoice  # noqa: E402
 from burstgate_decode.engine.rounds import StepResult, prefill_chunk  # noqa: E402
 from burstgate_decode.engine.row import Row, StepLabel, Ticket  # noqa: E402
 from burstgate_decode.engine.stepper import GuardMargins, Stepper  # noqa: E402
@@ -116,6 +116,7 @@ class BatchDriver:
         self.batch = Batch(pair.target, pair.drafter)
         self.stopping: Stopping | None = None
         self.prefixes: PrefixCache | None = None
+        self.clock: Clock = clock_ms
 
     def open(self, request: AnswerRequest, chunk_tokens: int = 256) -> Driven:
         """A row that has joined and read its prompt."""
@@ -144,7 +145,7 @@ class BatchDriver:
 
         `mode`: that of the rows that draft.
         """
-        stepper = Stepper(self.batch, margins, WIDEST, _raise, clock_ms, self.stopping)
+        stepper = Stepper(self.batch, margins, WIDEST, _raise, self.clock, self.stopping)
 
         def label(row: Row) -> StepLabel:
             width = draft_width if isinstance(draft_width, int) else draft_width[id(row)]
