@@ -20,14 +20,15 @@ from burstgate_decode.models.blas import BlasReport
 # Of the default target: attention and output, keys and values, the MLP's two, the vocabulary.
 _WEIGHTS = ((576, 576), (192, 576), (1536, 576), (576, 1536), (49152, 576))
 _ROWS = (1, 2, 4, 8, 16, 64, 128, 256)
-# As the layers of a model do, so that weights come from memory and not from a cache.
-_COPIES_OF_VALUES = 1 << 25
-_SETTLE_S = 0.1
+# As the layers of a model do, so that weights come from memory and not from a cache, however large.
+_COPIES_OF_VALUES = 1 << 27
+# OpenBLAS's threads look for more work a tenth of a second or more after a product, at the cost of whoever multiplies.
+_SETTLE_S = 0.3
 _SHIM, _OPENBLAS = "shim", "openblas"
 
 
 def main(
-    blocks: Annotated[int, typer.Option(min=1, max=1000, help="ABBA blocks; each gives two samples a cell.")] = 10,
+    blocks: Annotated[int, typer.Option(min=1, max=1000, help="ABBA blocks; each gives two samples a cell.")] = 3,
 ) -> None:
     """Times each weight of the default target with 1 to 256 rows, in float32."""
     console = Console()
@@ -63,7 +64,6 @@ def _medians_ms(blas: BlasReport, weight: tuple[int, int], rows: int, blocks: in
     # Once before anything counts, for the threads and the buffers of both.
     for turn, arm in enumerate((_SHIM, _OPENBLAS) + (_SHIM, _OPENBLAS, _OPENBLAS, _SHIM) * blocks):
         blas.set_exact_rows(arm == _SHIM)
-        # OpenBLAS's threads look for more work long after a product, at the cost of whoever multiplies next.
         time.sleep(_SETTLE_S)
         products = [mx.matmul(x, each.T, stream=mx.cpu) for each in weights]
         start_s = time.perf_counter()
