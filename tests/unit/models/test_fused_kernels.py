@@ -86,6 +86,7 @@ def test_a_compiler_without_these_flags_builds_what_mlx_asks_for(run_script: Run
     ("body", "because"),
     [
         ('case "$*" in *inline-limit*) exec /usr/bin/g++ "$@" -ffast-math;; esac; exec /usr/bin/g++ "$@"', "otherwise"),
+        ('while [ $# -gt 1 ]; do [ "$1" = -o ] && echo damaged > "$2"; shift; done', "cannot be used"),
         (None, "no g++"),
     ],
 )

@@ -62,14 +62,18 @@ def use_native_kernels(cache: Path, environ: MutableMapping[str, str] | None = N
     before = {name: environ.get(name) for name in ("PATH", "TMPDIR")}
     environ["PATH"] = os.pathsep.join([str(folder / _BIN), *search])
     environ["TMPDIR"] = str(folder)
-    if _bits_are_kept():
-        return None
+    try:
+        if _bits_are_kept():
+            return None
+        note = f"those that {compiler} builds for this processor round otherwise"
+    except RuntimeError as error:
+        note = f"those that {compiler} builds in {folder} cannot be used ({error})"
     for name, value in before.items():
         if value is None:
             del environ[name]
         else:
             environ[name] = value
-    return f"those that {compiler} builds for this processor round otherwise"
+    return note
 
 
 def _is_ours(folder: str) -> bool:
