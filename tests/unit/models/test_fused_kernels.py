@@ -17,7 +17,7 @@ before = dict(os.environ)
 
 def digest():
     import hashlib
-    # Every thousandth float there is: what they mean for an exponential comes in bursts.
+    # One in a thousand of all floats there are, whatever their size and sign.
     every = np.arange(0, 1 << 32, 1009, dtype=np.uint64).astype(np.uint32).view(np.float32)
     x = mx.array(every[~np.isnan(every)])
     return hashlib.sha256(np.array(swiglu(x, mx.ones_like(x))).tobytes()).hexdigest()
