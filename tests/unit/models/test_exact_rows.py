@@ -41,7 +41,7 @@ print("same")
     assert printed == "same"
 
 
-EXACT_WEIGHTS = (
+EXACT_PRODUCTS = (
     START
     + """
 import hashlib
@@ -56,13 +56,17 @@ for n, k in shapes:
         assert mx.array_equal(x[first:last] @ w.T, whole[first:last]).item(), (n, k, first, last)
     assert close(x, w.T), (n, k)
     digest.update(np.array(whole).tobytes())
+for head in (64, 80, 72):
+    weights, values = mx.random.uniform(0, 1, (24, 300)), mx.random.normal((300, head))
+    assert not rows_that_differ(weights, values), head
+    digest.update(np.array(weights @ values).tobytes())
 print(digest.hexdigest())
 """
 )
 
 
-def test_weights_are_exact_at_any_number_of_rows_and_threads(run_script: RunScript) -> None:
-    printed = {run_script(EXACT_WEIGHTS, {"OPENBLAS_NUM_THREADS": str(threads)}) for threads in (1, 2, 5)}
+def test_products_are_exact_at_any_number_of_rows_and_threads(run_script: RunScript) -> None:
+    printed = {run_script(EXACT_PRODUCTS, {"OPENBLAS_NUM_THREADS": str(threads)}) for threads in (1, 2, 5)}
     assert len(printed) == 1
 
 

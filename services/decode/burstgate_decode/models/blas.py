@@ -30,7 +30,16 @@ from burstgate_decode.models.errors import BlasError
 BlasChoice = Literal["auto", "openblas", "reference"]
 
 _SOURCES: Final = tuple(
-    Path(__file__).with_name(name) for name in ("blas_shim.c", "weight_product.c", "weight_product.h")
+    Path(__file__).with_name(name)
+    for name in (
+        "blas_shim.c",
+        "helpers.c",
+        "helpers.h",
+        "lanes.h",
+        "product_by_columns.c",
+        "product_by_rows.c",
+        "products.h",
+    )
 )
 _COMPILERS: Final = ("cc", "gcc", "clang")
 # The sums of the shim's own products must not depend on where a compiler finds a fused multiply-add.

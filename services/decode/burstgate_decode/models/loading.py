@@ -14,6 +14,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from mlx.utils import tree_flatten
 from mlx_lm.utils import load as load_with_mlx_lm
 
+from burstgate_decode.models.cpu_attention import use_cpu_attention
 from burstgate_decode.models.errors import ModelError
 from burstgate_decode.models.fingerprint import fingerprint
 from burstgate_decode.models.table_rope import use_table_ropes
@@ -36,6 +37,7 @@ def load_target(reference: str) -> Target:
     vocab_size = int(text_config.get("vocab_size") or len(tokenizer))
     if mx.default_device() == mx.Device(mx.cpu):
         use_table_ropes(model, vocab_size)
+        use_cpu_attention(model, vocab_size)
     shares_forwards = takes_ragged_cache(model, vocab_size)
     return Target(
         model=model,

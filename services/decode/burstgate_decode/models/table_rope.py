@@ -11,7 +11,8 @@ from functools import partial
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx_lm.models.cache import make_prompt_cache
+
+from burstgate_decode.models.same_bits import change_if_same
 
 # More positions, as in prompts, gain nothing: arithmetic outweighs the operations.
 _MOST_POSITIONS = 16
@@ -19,12 +20,7 @@ _MOST_POSITIONS = 16
 
 def use_table_ropes(model: nn.Module, vocab_size: int) -> bool:
     """Swaps in rotary embeddings with shared tables if the model then computes the same bits; whether it does."""
-    before = _probe(model, vocab_size)
-    share_rope_tables(model)
-    if all(mx.array_equal(*pair).item() for pair in zip(before, _probe(model, vocab_size), strict=True)):
-        return True
-    _swap_out(model)
-    return False
+    return change_if_same(model, vocab_size, partial(share_rope_tables, model), partial(_swap_out, model))
 
 
 def share_rope_tables(model: nn.Module) -> None:
@@ -45,15 +41,6 @@ def original_ropes(model: nn.Module) -> Iterator[None]:
     finally:
         for owner, rope in swapped:
             owner.rope = rope
-
-
-def _probe(model: nn.Module, vocab_size: int) -> list[mx.array]:
-    """Logits of a prompt, of one more token and of a few more at once."""
-    cache = make_prompt_cache(model)
-    pieces = [[(7 * place + count) % vocab_size for place in range(count)] for count in (9, 1, 4)]
-    logits = [model(mx.array([piece]), cache=cache) for piece in pieces]
-    mx.eval(logits)
-    return logits
 
 
 def _swap_out(model: nn.Module) -> "list[tuple[nn.Module, TableRope]]":
