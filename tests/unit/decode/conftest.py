@@ -50,9 +50,10 @@ class Pair:
 def pair() -> Pair:
     """The default pair, with rows that do not depend on each other's number."""
     folders = prepare_default_pair(default_models_cache(os.environ), report=lambda *_: None)
-    target = load_target(str(folders.target))
+    # Before the model is loaded, as the service does: what is done to a model depends on its bits.
     BLAS.set_exact_rows(True)
     use_native_kernels(default_models_cache(os.environ).parent / "kernels")
+    target = load_target(str(folders.target))
     return Pair(target, load_mtp_head(folders.drafter, target))
 
 

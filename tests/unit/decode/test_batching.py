@@ -14,7 +14,8 @@ from burstgate_decode.engine import rounds
 from burstgate_decode.engine.choosing import Place, RowsChoice, choose_rows
 from burstgate_decode.engine.request import AnswerRequest, Delta, SamplingParams, SpeculationChoice
 from burstgate_decode.engine.stepper import GuardMargins
-from burstgate_decode.models.target import split_model, takes_ragged_cache
+from burstgate_decode.models.sequence_cache import Cache
+from burstgate_decode.models.target import Step, Target, split_model, takes_ragged_cache
 
 Ask = Callable[..., AnswerRequest]
 
@@ -131,6 +132,36 @@ def test_a_batch_verified_at_any_width_answers_what_its_rows_answer_alone(
         same(found, one)
 
 
+def test_rows_of_uneven_widths_answer_what_they_answer_alone(
+    rows: BatchDriver, requests: list[AnswerRequest], known: dict[str, Driven]
+) -> None:
+    assert rows.target.packs_rows
+    expected = [alone(known, rows, request) for request in requests]
+    driven = [rows.open(request) for request in requests]
+    draw = random.Random(8)
+    while rows.batch.rows:
+        rows.step({id(row): draw.randint(1, WIDEST) for row in rows.batch.rows})
+    for found, one in zip(driven, expected, strict=True):
+        same(found, one)
+
+
+def test_rows_of_uneven_widths_are_run_no_further_than_they_count(
+    rows: BatchDriver, requests: list[AnswerRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes: list[list[int]] = []
+    forward = Target.forward
+
+    def recording(target: Target, tokens: mx.array, cache: Cache) -> Step:
+        shapes.append(list(tokens.shape))
+        return forward(target, tokens, cache)
+
+    driven = [rows.open(request) for request in requests[:3]]
+    monkeypatch.setattr(Target, "forward", recording)
+    rows.step(dict(zip((id(one.row) for one in driven), (6, 1, 3), strict=True)))
+    rows.step(4)
+    assert shapes == [[1, 10], [3, 4]]
+
+
 def test_a_row_that_rides_along_keeps_its_own_pace(rows: BatchDriver, ask: Ask) -> None:
     fast = rows.open(ask("Count from 1 to 30, one number per line.", max_tokens=24))
     slow = rows.open(ask("Explain how rivers form.", max_tokens=24, speculation=SpeculationChoice.OFF))
@@ -161,8 +192,8 @@ def test_what_a_batch_gets_wrong_within_the_margin_never_reaches_the_step_in_fli
 ) -> None:
     margin = 1.0
 
-    def wrong_where_in_doubt(places: Sequence[Place], logits: mx.array, margins: bool) -> RowsChoice:
-        choice = choose_rows(places, logits, margins)
+    def wrong_where_in_doubt(places: Sequence[Place], step: Step, margins: bool) -> RowsChoice:
+        choice = choose_rows(places, step, margins)
         if choice.margins is None:
             return choice
         return replace(choice, tokens=mx.where(choice.margins <= margin, choice.tokens + 1, choice.tokens))

@@ -3,9 +3,13 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+from mlx_lm.models import llama
+from mlx_lm.models.base import scaled_dot_product_attention
+
+from burstgate_decode.models.blas import install_blas
 
 # Their products run on the BLAS that is chosen on Linux only.
 collect_ignore = [] if sys.platform == "linux" else ["test_blas.py", "test_exact_rows.py", "test_fused_kernels.py"]
@@ -30,3 +34,14 @@ def run_script() -> RunScript:
         return done.stdout.strip()
 
     return run
+
+
+@pytest.fixture
+def exact_rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Products in this process as a service has them, and afterwards as before, with Llama's attention."""
+    monkeypatch.setattr(llama, "scaled_dot_product_attention", scaled_dot_product_attention)
+    blas = install_blas()
+    before = blas.exact_rows
+    blas.set_exact_rows(True)
+    yield
+    blas.set_exact_rows(before)

@@ -1,7 +1,5 @@
 """Attention composed for CPUs has the bits of MLX's own, and is given up where it has not."""
 
-from collections.abc import Iterator
-
 import mlx.core as mx
 import pytest
 from mlx_lm.models import llama
@@ -9,20 +7,12 @@ from mlx_lm.models.base import scaled_dot_product_attention
 from mlx_lm.models.cache import QuantizedKVCache, make_prompt_cache
 
 from burstgate_decode.models import cpu_attention
-from burstgate_decode.models.blas import install_blas
 from burstgate_decode.models.cpu_attention import attention, original_attention, use_cpu_attention
 
 VOCAB = 61
 
 
-@pytest.fixture(autouse=True)
-def _as_a_service_runs_and_as_it_was_afterwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(llama, "scaled_dot_product_attention", scaled_dot_product_attention)
-    blas = install_blas()
-    before = blas.exact_rows
-    blas.set_exact_rows(True)
-    yield
-    blas.set_exact_rows(before)
+pytestmark = pytest.mark.usefixtures("exact_rows")
 
 
 def tiny_llama() -> llama.Model:

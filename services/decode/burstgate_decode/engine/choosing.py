@@ -10,6 +10,7 @@ import mlx.core as mx
 
 from burstgate_decode.engine.row import Row
 from burstgate_decode.engine.sampling import margins_of
+from burstgate_decode.models.target import Step
 
 
 @dataclass(frozen=True)
@@ -41,17 +42,19 @@ class Place:
     """The tokens before `position + width - 1`, for penalties."""
 
 
-def choose_rows(places: Sequence[Place], logits: mx.array, margins: bool) -> RowsChoice:
-    """Chooses from `logits [B, L, V]`. `margins`: also how far each choice lies above the next best."""
-    tokens = mx.argmax(logits, axis=-1)
-    wanted = margins_of(logits, tokens) if margins else None
+def choose_rows(places: Sequence[Place], step: Step, margins: bool) -> RowsChoice:
+    """Chooses from a forward's logits. `margins`: also how far each choice lies above the next best."""
+    tokens = mx.argmax(step.logits, axis=-1)
+    wanted = margins_of(step.logits, tokens) if margins else None
+    if step.packing is not None:
+        tokens, wanted = step.packing.spread(tokens), None if wanted is None else step.packing.spread(wanted)
     kept: list[mx.array | None] = [None] * len(places)
     for at, one in enumerate(places):
         if one.row.request.logprobs is not None:
-            kept[at] = logits[at]
+            kept[at] = step.logits_of(at)
     if all(one.row.chooser.likeliest for one in places):
         return RowsChoice(tokens, wanted, tuple(kept))
-    longest = logits.shape[1]
+    longest = tokens.shape[1]
     row_tokens: list[mx.array] = []
     row_margins: list[mx.array] = []
     for at, one in enumerate(places):
@@ -61,7 +64,7 @@ def choose_rows(places: Sequence[Place], logits: mx.array, margins: bool) -> Row
                 row_margins.append(wanted[at])
             continue
         history = one.history() if one.row.chooser.reads_history else None
-        choice = one.row.chooser.choose(logits[at, : one.width], one.position, history, margins)
+        choice = one.row.chooser.choose(step.logits_of(at)[: one.width], one.position, history, margins)
         row_tokens.append(_padded(choice.tokens, longest))
         if choice.margins is not None:
             row_margins.append(_padded(choice.margins, longest))

@@ -4,7 +4,7 @@ A round drafts K - 1 tokens, verifies the newest token and the drafts in one for
 prefix of drafts that equals the target's own choices plus one target token, and cuts the cache to what
 was kept. With a rule it may stop drafting earlier, or leave its last drafts unverified, for all rows at once. K
 counts the rows of the verify. Every row of a batch has a K of its own: one that may not draft, or fewer tokens
-than its neighbours, rides along, and what the forward computes behind its own K is cut off unread.
+than its neighbours, rides along; what lies behind its own K is left out, or else cut off unread.
 A step is a transaction: whatever is raised inside it, the caches end equal to the committed tokens. A round marks them
 first; a plain step does not, since a live copy would make caches that write in place copy themselves at every step,
 so that one that raises may leave rows to be read again.
@@ -85,7 +85,7 @@ def prefill_end(batch: Batch, row: Row, chunk_tokens: int) -> None:
     tokens = mx.array([prompt[start:]], mx.uint32)
     (step,) = batch.cache.run(batch.target.forward_last, tokens, slot_of(row))
     place = Place(row, len(row.tokens), 1, partial(_history, row, tokens, 0, 0))
-    choice = choose_rows([place], step.logits, margins=False)
+    choice = choose_rows([place], step, margins=False)
     # Before the drafter follows, so that the first token does not wait for it.
     mx.async_eval(choice.tokens)
     batch.observe([row], step.hidden, tokens[:, 1:], [tokens.shape[1] - 1])
@@ -155,12 +155,12 @@ def draft_verify_round(
         mx.async_eval(drafts)
         verified = [min(width, drafts.shape[1] + 1) for width in widths]
         inputs = mx.concatenate([_newest(rows), drafts], axis=1)
-        step = batch.target.forward_rows(inputs, batch.cache, 0)
+        step = batch.target.forward_rows(inputs, batch.cache, 0, verified)
         places = [
             Place(row, len(row.tokens), width, partial(_history, row, drafts, at, width - 1))
             for at, (row, width) in enumerate(zip(rows, verified, strict=True))
         ]
-        choice = choose_rows(places, step.logits, margins=guard_margin > 0.0)
+        choice = choose_rows(places, step, margins=guard_margin > 0.0)
         mx.eval(drafts)
         drafted_ms = clock()
         chosen, drafted = int_rows(choice.tokens), int_rows(made)
@@ -279,7 +279,7 @@ def _issue(batch: Batch, flight: Flight | None, guard_margin: float, clock: Cloc
         )
         for at, (row, source) in enumerate(zip(rows, sources, strict=True))
     ]
-    choice = choose_rows(places, step.logits, margins=guard_margin > 0.0 and len(rows) > 1)
+    choice = choose_rows(places, step, margins=guard_margin > 0.0 and len(rows) > 1)
     mx.async_eval(choice.tokens)
     return Flight(tuple(rows), choice, step.hidden, clock() - start_ms)
 

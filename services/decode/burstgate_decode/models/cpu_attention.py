@@ -17,6 +17,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.base import scaled_dot_product_attention
 
+from burstgate_decode.models.packing import Packing
 from burstgate_decode.models.same_bits import change_if_same
 
 # Of fewer scores, MLX's one operation is faster than the four here.
@@ -57,8 +58,23 @@ def attention(
 ) -> mx.array:
     """Takes the place of mlx-lm's function: `queries [B, H, L, D]` over `keys` and `values [B, heads, N, D]`.
 
-    What is not float32, or masked by numbers, is left to that.
+    What is not float32, or masked by numbers, is left to that. A cache whose rows are packed has `[1, H, T, D]`.
     """
+    packing: Packing | None = getattr(cache, "packing", None)
+    if packing is None:
+        return _attend(queries, keys, values, cache, scale, mask, sinks)
+    return packing.pack_heads(_attend(packing.spread_heads(queries), keys, values, cache, scale, mask, sinks))
+
+
+def _attend(
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    cache: Any,
+    scale: float,
+    mask: mx.array | str | None,
+    sinks: mx.array | None,
+) -> mx.array:
     masked_by_numbers = isinstance(mask, mx.array) and mask.dtype != mx.bool_
     if queries.dtype != mx.float32 or masked_by_numbers or sinks is not None or hasattr(cache, "bits"):
         original: mx.array = scaled_dot_product_attention(queries, keys, values, cache, scale, mask, sinks)

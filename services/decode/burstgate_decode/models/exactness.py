@@ -16,7 +16,7 @@ import mlx.core as mx
 from burstgate_decode.models.arrays import as_float
 from burstgate_decode.models.batch_cache import BatchCache
 from burstgate_decode.models.sequence_cache import SequenceCache
-from burstgate_decode.models.target import Target
+from burstgate_decode.models.target import Step, Target
 
 # Prompts of different lengths, each followed by a walk of single steps: short, and past a few cache blocks.
 _PROMPT_TOKENS = (5, 48)
@@ -91,7 +91,7 @@ def _finding(what: str, reference: str, difference: float) -> str:
 
 
 def _batch_differences(target: Target, draft_width: int, rows: int) -> Iterator[float]:
-    """Differences between rows in batches and alone, for plain steps and the widest verify."""
+    """Differences between rows in batches and alone, for plain steps, the widest verify and one of uneven rows."""
     lengths = _BATCH_TOKENS[:rows]
     cache = target.make_batch_cache()
     walks = []
@@ -100,12 +100,14 @@ def _batch_differences(target: Target, draft_width: int, rows: int) -> Iterator[
         _read_prompt(target, cache, tokens[:length])
         walks.append(tokens[length:])
     for width in sorted({1, draft_width}):
-        alone = [_next_logits(target, cache, [walk[:width]], row, lengths) for row, walk in enumerate(walks)]
+        alone = [_next_step(target, cache, [walk[:width]], row, lengths).logits[0] for row, walk in enumerate(walks)]
         for size in sorted({min(size, len(lengths)) for size in _BATCH_ROWS}):
-            together = _next_logits(target, cache, [walk[:width] for walk in walks[:size]], 0, lengths)
-            for row in range(size):
-                for place in range(width):
-                    yield _difference(together[row, place], alone[row][0, place])
+            uneven = [[width - row % width for row in range(size)]] if target.packs_rows and width > 1 else []
+            for widths in ([width] * size, *uneven):
+                together = _next_step(target, cache, [walk[:width] for walk in walks[:size]], 0, lengths, widths)
+                for row, counted in enumerate(widths):
+                    for place in range(counted):
+                        yield _difference(together.logits_of(row)[place], alone[row][place])
 
 
 def _pieces_difference(target: Target, chunk_tokens: int) -> tuple[float, bool]:
@@ -118,7 +120,7 @@ def _pieces_difference(target: Target, chunk_tokens: int) -> tuple[float, bool]:
     (at_once,) = whole.run(target.forward_last, mx.array([tokens]), whole.open())
     mx.eval(at_once.logits, whole.arrays())
     _read_prompt(target, cut, tokens[:-1], *_PIECE_TOKENS)
-    stepped = _next_logits(target, cut, [tokens[-1:]], 0, [len(tokens)])
+    stepped = _next_step(target, cut, [tokens[-1:]], 0, [len(tokens)]).logits
     held = zip(whole.arrays(), cut.arrays(), strict=True)
     entries_equal = all(bool(mx.array_equal(one, other).item()) for one, other in held)
     return _difference(stepped[0, 0], at_once.logits[0, 0]), entries_equal
@@ -133,15 +135,20 @@ def _read_prompt(target: Target, cache: BatchCache, tokens: Sequence[int], *piec
         mx.eval(cache.arrays())
 
 
-def _next_logits(
-    target: Target, cache: BatchCache, tokens: list[list[int]], first: int, lengths: Sequence[int]
-) -> mx.array:
-    """Logits of one forward, which leaves slots at `lengths`."""
-    logits = target.forward_rows(mx.array(tokens), cache, first).logits
-    mx.eval(logits, cache.arrays())
+def _next_step(
+    target: Target,
+    cache: BatchCache,
+    tokens: list[list[int]],
+    first: int,
+    lengths: Sequence[int],
+    widths: Sequence[int] | None = None,
+) -> Step:
+    """One forward, which leaves slots at `lengths`."""
+    step = target.forward_rows(mx.array(tokens), cache, first, widths)
+    mx.eval(step.logits, cache.arrays())
     for row in range(len(tokens)):
         cache.cut(first + row, lengths[first + row])
-    return logits
+    return step
 
 
 def _tokens(target: Target, draw: int, count: int) -> list[int]:

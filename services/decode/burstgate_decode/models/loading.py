@@ -18,7 +18,7 @@ from burstgate_decode.models.cpu_attention import use_cpu_attention
 from burstgate_decode.models.errors import ModelError
 from burstgate_decode.models.fingerprint import fingerprint
 from burstgate_decode.models.table_rope import use_table_ropes
-from burstgate_decode.models.target import Target, irreversible_caches, split_model, takes_ragged_cache
+from burstgate_decode.models.target import Target, irreversible_caches, packs_rows, split_model, takes_ragged_cache
 
 # What a model folder is read for; the same as mlx-lm fetches.
 _HUB_PATTERNS = ["*.json", "model*.safetensors", "*.py", "tokenizer.model", "*.tiktoken", "*.txt", "*.jinja"]
@@ -35,7 +35,8 @@ def load_target(reference: str) -> Target:
         raise ModelError("TARGET_UNLOADABLE", f"target {reference} cannot be loaded: {error}") from error
     text_config = {**config, **config.get("text_config", {})}
     vocab_size = int(text_config.get("vocab_size") or len(tokenizer))
-    if mx.default_device() == mx.Device(mx.cpu):
+    on_cpu = mx.default_device() == mx.Device(mx.cpu)
+    if on_cpu:
         use_table_ropes(model, vocab_size)
         use_cpu_attention(model, vocab_size)
     shares_forwards = takes_ragged_cache(model, vocab_size)
@@ -54,6 +55,8 @@ def load_target(reference: str) -> Target:
         split=split_model(model, vocab_size),
         shares_forwards=shares_forwards,
         irreversible_caches=() if shares_forwards else irreversible_caches(model, vocab_size),
+        # On GPUs a few positions more cost less than laying them out.
+        packs_rows=on_cpu and shares_forwards and packs_rows(model, vocab_size),
     )
 
 

@@ -16,6 +16,7 @@ import mlx.core as mx
 
 from burstgate_decode.models.cache_shape import NOTHING_HELD, CacheShape, blocks, slots_for
 from burstgate_decode.models.kv_span import KvSpan
+from burstgate_decode.models.packing import Packing
 from burstgate_decode.models.sequence_cache import Cache
 
 _Result = TypeVar("_Result")
@@ -80,10 +81,17 @@ class RaggedCache:
         self.extend(first, [count] * rows)
         return [result]
 
+    def run_packed(
+        self, forward: Callable[[mx.array, Cache], _Result], tokens: mx.array, packing: Packing, first: int
+    ) -> _Result:
+        """Like `run`, for the positions of `tokens [B, L]` that count: `forward` is given `[1, T]`."""
+        result = forward(packing.pack(tokens), self._window(first, tokens.shape[0], packing))
+        self.extend(first, packing.widths)
+        return result
+
     def window(self, first: int, rows: int) -> Cache:
         """The slots from `first` on as a cache for one forward of `rows` rows; it leaves every length as it is."""
-        window = _Window(first, tuple(self._lengths[first : first + rows]), len(self._lengths))
-        return [_WindowLayer(layer, window) for layer in self._layers]
+        return self._window(first, rows, None)
 
     def extend(self, first: int, counts: Sequence[int]) -> None:
         """Keeps the first `counts[i]` of the entries that a forward wrote behind slot `first + i`."""
@@ -107,6 +115,11 @@ class RaggedCache:
         """The arrays kept alive, for evaluation."""
         return [array for layer in self._layers for array in (layer.keys, layer.values) if array is not None]
 
+    def _window(self, first: int, rows: int, packing: Packing | None) -> Cache:
+        lengths = tuple(self._lengths[first : first + rows])
+        window = _Window(first, lengths, len(self._lengths), packing)
+        return [_WindowLayer(layer, window) for layer in self._layers]
+
 
 class _Layer:
     """Keys and values of one layer, `[slots, heads, capacity, size]`; None until the first forward."""
@@ -116,8 +129,8 @@ class _Layer:
         self.values: mx.array | None = None
 
     def write(self, keys: mx.array, values: mx.array, window: "_Window") -> tuple[mx.array, mx.array]:
-        """Writes `[B, heads, L, size]` and returns everything that the window's rows hold."""
-        longest = window.longest + keys.shape[2]
+        """Writes `[B, heads, L, size]`, or packed, and returns everything that the window's rows hold."""
+        longest = window.longest_with(keys.shape[2])
         self.keys = window.write(_grown(self.keys, keys, window.slots, longest), keys)
         self.values = window.write(_grown(self.values, values, window.slots, longest), values)
         rows = slice(window.first, window.first + len(window.lengths))
@@ -146,33 +159,51 @@ class _Layer:
 class _Window:
     """What all layers of one forward share: its slots, their lengths and where new entries go."""
 
-    def __init__(self, first: int, lengths: tuple[int, ...], slots: int) -> None:
+    def __init__(self, first: int, lengths: tuple[int, ...], slots: int, packing: Packing | None) -> None:
         self.first = first
         self.lengths = lengths
         self.slots = slots
-        self.longest = max(lengths)
-        # One row takes the same path through rotary embeddings as in mlx-lm's own cache.
-        self.offset: int | mx.array = lengths[0] if len(lengths) == 1 else mx.array(lengths)
+        self.packing = packing
         self._places: tuple[mx.array, mx.array] | None = None
+        if packing is not None:
+            self.offset: int | mx.array = packing.positions(lengths)
+        else:
+            # One row takes the same path through rotary embeddings as in mlx-lm's own cache.
+            self.offset = lengths[0] if len(lengths) == 1 else mx.array(lengths)
+
+    def longest_with(self, count: int) -> int:
+        """Tokens of the longest row behind a forward of `count` positions."""
+        if self.packing is None:
+            return max(self.lengths) + count
+        return max(length + width for length, width in zip(self.lengths, self.packing.widths, strict=True))
 
     def write(self, held: mx.array, new: mx.array) -> mx.array:
         count = new.shape[2]
         if len(self.lengths) == 1:
-            held[self.first : self.first + 1, :, self.longest : self.longest + count] = new
+            start = self.lengths[0]
+            held[self.first : self.first + 1, :, start : start + count] = new
             return held
         if self._places is None:
-            rows = mx.arange(self.first, self.first + len(self.lengths))
-            self._places = rows[:, None], mx.array(self.lengths)[:, None] + mx.arange(count)
-        rows, positions = self._places
-        held[rows, :, positions] = new.transpose(0, 2, 1, 3)
+            self._places = self._new_places(count)
+        slots, positions = self._places
+        held[slots, :, positions] = new.transpose(0, 2, 1, 3)
         return held
 
     def mask(self, count: int, window_size: int | None) -> mx.array:
         """`[B, 1, L, keys]`: which keys each new token of each row may see."""
-        keys = mx.arange(self.longest + count)
-        tokens = (mx.array(self.lengths)[:, None] + mx.arange(count))[:, None, :, None]
+        width = count if self.packing is None else self.packing.longest
+        keys = mx.arange(self.longest_with(count))
+        tokens = (mx.array(self.lengths)[:, None] + mx.arange(width))[:, None, :, None]
         seen = keys <= tokens
         return seen if window_size is None else seen & (keys > tokens - window_size)
+
+    def _new_places(self, count: int) -> tuple[mx.array, mx.array]:
+        """Slots and positions of `count` new entries of each row, or of the packed ones."""
+        if self.packing is not None:
+            slots = mx.array([self.first + row for row, _ in self.packing.places])
+            return slots[None], self.packing.positions(self.lengths)[None]
+        rows = mx.arange(self.first, self.first + len(self.lengths))
+        return rows[:, None], mx.array(self.lengths)[:, None] + mx.arange(count)
 
 
 class _WindowLayer:
@@ -183,8 +214,16 @@ class _WindowLayer:
         self._window = window
         self.offset = window.offset
 
+    @property
+    def packing(self) -> Packing | None:
+        """How the forward's positions lie, if not as a rectangle; attention must know."""
+        return self._window.packing
+
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Appends `[B, heads, L, size]`; returns what the rows hold, the shorter ones with entries to mask."""
+        """Appends `[B, heads, L, size]`, or packed `[1, heads, T, size]`.
+
+        Returns what the rows hold, side by side, the shorter ones with entries to mask.
+        """
         self.offset = self.offset + keys.shape[2]
         return self._layer.write(keys, values, self._window)
 
@@ -193,7 +232,7 @@ class _WindowLayer:
     ) -> mx.array | str | None:
         """The mask for `count` new tokens a row, in whichever form mlx-lm's own cache gives it."""
         one_row = len(self._window.lengths) == 1
-        if one_row and not return_array and (window_size is None or self._window.longest + count <= window_size):
+        if one_row and not return_array and (window_size is None or self._window.longest_with(count) <= window_size):
             return None if count == 1 else "causal"
         return self._window.mask(count, window_size)
 

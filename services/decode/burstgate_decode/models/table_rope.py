@@ -74,19 +74,24 @@ class TableRope(nn.Module):  # type: ignore[misc]
         return self._original
 
     def __call__(self, x: mx.array, offset: int | mx.array = 0) -> mx.array:
-        """Rotates `x [B, heads, L, dims]`, whose first positions are `offset`: one for all rows, or `[B]`."""
+        """Rotates `x [B, heads, L, dims]`, whose first positions are `offset`: one for all rows, or `[B]`.
+
+        Of packed rows, `[1, heads, T, dims]`, it is the position of each, `[T]`.
+        """
         count, dims = x.shape[-2:]
-        if count > _MOST_POSITIONS or dims != self._original.dims or x.dtype != mx.float32:
+        packed = isinstance(offset, mx.array) and offset.size == count > x.shape[0]
+        if (count > _MOST_POSITIONS and not packed) or dims != self._original.dims or x.dtype != mx.float32:
             rotated: mx.array = self._original(x, offset=offset)
             return rotated
         # The same object for every layer of a forward, or the same number.
         if count != self._count or (offset is not self._offset and not _same_number(offset, self._offset)):
-            self._make_tables(offset, count)
+            self._make_tables(offset, count, packed)
         return _turned(x, _partners(x, self._original.traditional), self._cosines, self._sines)
 
-    def _make_tables(self, offset: int | mx.array, count: int) -> None:
-        first = offset.reshape(-1, 1) if isinstance(offset, mx.array) else mx.array([[offset]])
-        positions = (first + mx.arange(count)).astype(mx.float32) * self._original.scale
+    def _make_tables(self, offset: int | mx.array, count: int, packed: bool) -> None:
+        first = offset if isinstance(offset, mx.array) else mx.array(offset)
+        steps = first[None] if packed else first.reshape(-1, 1) + mx.arange(count)
+        positions = steps.astype(mx.float32) * self._original.scale
         angles = (positions[..., None] * self._frequencies)[:, None]
         cosines, sines = mx.cos(angles), mx.sin(angles)
         if self._original.traditional:

@@ -6,7 +6,7 @@ model's own logits bit for bit; otherwise the target still decodes, but no draft
 states fits it. Knows nothing of requests, sampling or speculation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ import mlx.nn as nn
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
 from burstgate_decode.models.batch_cache import BatchCache, SeparateCaches
+from burstgate_decode.models.packing import Packing
 from burstgate_decode.models.ragged_cache import RaggedCache
 from burstgate_decode.models.sequence_cache import Cache, SequenceCache, is_known, layers_of, replays, window_of
 
@@ -29,6 +30,12 @@ class Step:
 
     logits: mx.array
     hidden: mx.array | None
+    packing: Packing | None = None
+    """With one, `logits` is `[1, T, V]`."""
+
+    def logits_of(self, row: int) -> mx.array:
+        """A row's logits: `[L, V]`, or of a packed one so many as it has positions."""
+        return self.logits[row] if self.packing is None else self.packing.of_row(self.logits, row)
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,8 @@ class Target:
     """Whether rows of different lengths may share a forward; otherwise each runs its own."""
     irreversible_caches: tuple[str, ...] = ()
     """Classes of caches that cannot be taken back to fewer tokens; with one of them nothing speculates."""
+    packs_rows: bool = False
+    """Whether rows of different widths run without what lies behind the shorter ones."""
 
     def make_cache(self) -> Cache:
         """An empty cache for one sequence."""
@@ -71,14 +80,25 @@ class Target:
         """An empty cache for rows that come and go."""
         return RaggedCache(len(self.make_cache())) if self.shares_forwards else SeparateCaches(self.make_cache)
 
-    def forward_rows(self, tokens: mx.array, cache: BatchCache, first: int) -> Step:
-        """Runs `tokens [B, L]` after what the B slots from `first` on hold, and appends them. Lazy."""
+    def forward_rows(
+        self, tokens: mx.array, cache: BatchCache, first: int, widths: Sequence[int] | None = None
+    ) -> Step:
+        """Runs `tokens [B, L]` after what the B slots from `first` on hold, and appends them. Lazy.
+
+        Of row i the first `widths[i]` count, of one row at least all. What lies behind them may be left out; if not, it
+        is appended too.
+        """
+        if widths is not None and self.packs_rows and min(widths) < tokens.shape[1] and isinstance(cache, RaggedCache):
+            packing = Packing(tuple(widths))
+            packed = cache.run_packed(self.forward, tokens, packing, first)
+            hidden = None if packed.hidden is None else packing.spread(packed.hidden)
+            return Step(packed.logits, hidden, packing)
         steps = cache.run(self.forward, tokens, first)
         if len(steps) == 1:
             return steps[0]
-        hidden = [step.hidden for step in steps if step.hidden is not None]
+        separate = [step.hidden for step in steps if step.hidden is not None]
         logits = mx.concatenate([step.logits for step in steps], axis=0)
-        return Step(logits, mx.concatenate(hidden, axis=0) if hidden else None)
+        return Step(logits, mx.concatenate(separate, axis=0) if separate else None)
 
     def forward(self, tokens: mx.array, cache: Cache) -> Step:
         """Runs `tokens [B, L]` after what `cache` holds, and appends them to it. Lazy."""
@@ -150,6 +170,38 @@ def takes_ragged_cache(model: nn.Module, vocab_size: int) -> bool:
     except (TypeError, ValueError, AttributeError, IndexError):
         return False
     return _agree(together, mx.concatenate(alone, axis=0))
+
+
+def packs_rows(model: nn.Module, vocab_size: int) -> bool:
+    """Whether packed rows of different widths have, in an mlx-lm model, the very bits that they have side by side.
+
+    Only for models that take a ragged cache.
+    """
+    widths, lengths, longest = (2, 5, 1), (4, 1, 3), 5
+    rows = mx.array([[(7 * place + 11 * row + 1) % vocab_size for place in range(longest)] for row in range(3)])
+
+    def forward(tokens: mx.array, cache: Cache) -> mx.array:
+        logits: mx.array = model(tokens, cache=cache)
+        return logits
+
+    def opened() -> RaggedCache:
+        cache = RaggedCache(len(make_prompt_cache(model)))
+        for row, length in enumerate(lengths):
+            cache.run(forward, rows[row : row + 1, :length], cache.open())
+        return cache
+
+    packing, side_by_side, packed = Packing(widths), opened(), opened()
+    try:
+        (expected,) = side_by_side.run(forward, rows, 0)
+        found = packing.spread(packed.run_packed(forward, rows, packing, 0))
+        for row, (length, width) in enumerate(zip(lengths, widths, strict=True)):
+            side_by_side.cut(row, length + width)
+            if not mx.array_equal(found[row, :width], expected[row, :width]).item():
+                return False
+        (expected,), (found,) = (cache.run(forward, rows[:, :1], 0) for cache in (side_by_side, packed))
+        return bool(mx.array_equal(found, expected).item())
+    except (TypeError, ValueError, AttributeError, IndexError):
+        return False
 
 
 def irreversible_caches(model: nn.Module, vocab_size: int) -> tuple[str, ...]:
