@@ -85,7 +85,9 @@ def load_everything(settings: DecodeSettings, blas: BlasReport) -> Loaded:
     margins = GuardMargins()
     if settings.exactness == "guarded":
         margins = GuardMargins(verify=models.exactness.guard_margin, batch=models.exactness.batch_margin)
-    stopping = Stopping(costs, width) if settings.draft_stopping and drafter is not None else None
+    stopping = None
+    if settings.draft_stopping and drafter is not None:
+        stopping = Stopping(costs, width, apart=target.packs_rows)
     pairing = Pairing(
         target, drafter, width, margins, grants, models.reason, models.because, stopping, models.exactness.any_cut
     )

@@ -84,7 +84,7 @@ def play(
             made = 1
             while plan.rule.goes_on([one.probabilities[made - 1]]) and made < width - 1:
                 made += 1
-            verified = plan.rule.worth_verifying()
+            (verified,) = plan.rule.worth_verifying()
         wall_ms = cost_ms(verified + 1, made, verify_ms) + (wait_ms if plan.rule is not None else 0.0)
         wall_ms *= max(0.5, rng.gauss(1.0, noise))
         emitted = min(one.matched, verified) + 1

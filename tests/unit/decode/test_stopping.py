@@ -74,13 +74,13 @@ def test_the_last_draft_is_left_out_of_the_verify_when_its_row_does_not_pay() ->
     one.goes_on([0.9])
     one.goes_on([0.9])
     one.goes_on([0.01])
-    assert one.worth_verifying() == 2
+    assert one.worth_verifying() == [2]
 
 
 def test_one_draft_is_always_verified() -> None:
     one = rule(price_ms=0.001)
     assert not one.goes_on([0.001])
-    assert one.worth_verifying() == 1
+    assert one.worth_verifying() == [1]
 
 
 def test_nothing_follows_the_widest_verify() -> None:
@@ -99,7 +99,8 @@ def test_what_is_verified_was_drafted_and_is_at_least_one(probabilities: list[fl
     one = rule(price_ms=price_ms)
     for probability in probabilities:
         one.goes_on([probability])
-    assert 1 <= one.worth_verifying() <= len(probabilities)
+    (verified,) = one.worth_verifying()
+    assert 1 <= verified <= len(probabilities)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -229,7 +230,7 @@ def test_a_row_that_may_not_draft_so_far_adds_nothing_to_what_further_drafts_pro
     )
     for probability in (0.9, 0.6, 0.3):
         assert alone.goes_on([probability]) == beside.goes_on([probability, 0.99, 0.99])
-    assert alone.worth_verifying() == beside.worth_verifying()
+    assert alone.worth_verifying()[0] == beside.worth_verifying()[0]
 
 
 def test_every_row_gets_at_most_what_it_may_have() -> None:
@@ -266,8 +267,48 @@ def test_drafts_that_are_not_verified_make_no_width_look_dear() -> None:
             stopping.learn(RoundOutcome([row], 2, cost_ms(2, drafts), DEPTH), None)
         rule = stopping.plan([ROW], DEPTH).rule
         assert rule is not None
-        costs.append(rule._costs_ms[1])
+        costs.append(rule._verify_ms[1] + rule._draft_step_ms)
     assert costs == pytest.approx([cost_ms(2)] * 2, rel=0.01)
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.6])
+def test_uneven_rows_teach_the_cost_of_their_mean_width(slower: float) -> None:
+    # Two rows of 1 and 7 drafts, where a verify costs what is in it: that of 4 drafts each, and seven drafts to make.
+    stopping = Stopping(table(), WIDEST, apart=True)
+    rows = [RowOutcome(2, False, [0.5] * 7, 1), RowOutcome(8, False, [0.5] * 7, 7)]
+    wall_ms = slower * cost_ms(5, 7)
+    for _ in range(60):
+        stopping.learn(RoundOutcome(rows, 10, wall_ms, DEPTH), stopping.plan([ROW] * 2, DEPTH))
+    rule = stopping.plan([ROW] * 2, DEPTH).rule
+    assert rule is not None
+    assert rule._verify_ms[4] == pytest.approx(wall_ms - 7 * rule._draft_step_ms, rel=0.03)
+    assert rule._price_ms == pytest.approx(wall_ms / 10, rel=0.06)
+
+
+DEAR_COSTS_MS = [50.0 + 43.0 * drafts for drafts in range(WIDEST)]
+
+
+def rules_of(rows: int) -> list[StoppingRule]:
+    """For rows that share their width, and for rows of which each costs its own."""
+    return [
+        StoppingRule(DraftCalibration(), DEAR_COSTS_MS, 3.0, 30.0, [ROW] * rows, apart=apart) for apart in (False, True)
+    ]
+
+
+def test_unlikely_drafts_are_left_out_row_by_row_where_each_costs_its_own() -> None:
+    together, apart = rules_of(4)
+    for one in (together, apart):
+        for _ in range(4):
+            one.goes_on([0.97, 0.03, 0.6, 0.6])
+    assert len(set(together.worth_verifying())) == 1
+    assert apart.worth_verifying() == [4, 1, 2, 2]
+
+
+def test_drafting_goes_on_for_one_row_where_the_others_need_not_be_verified() -> None:
+    together, apart = rules_of(4)
+    probabilities = [0.97, 0.02, 0.02, 0.02]
+    assert not together.goes_on(probabilities)
+    assert apart.goes_on(probabilities)
 
 
 def test_a_batch_is_priced_by_the_cells_of_its_own_width_and_least_depth() -> None:

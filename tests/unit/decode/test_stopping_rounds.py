@@ -51,8 +51,8 @@ class _Scripted(StoppingRule):
             raise MemoryError("no memory for the next draft")
         return len(self.asked) < self._drafts
 
-    def worth_verifying(self) -> int:
-        return self._verified
+    def worth_verifying(self) -> list[int]:
+        return [self._verified] * len(self.asked[-1])
 
 
 def _round(rows: BatchDriver, width: int, rule: StoppingRule | None, guard: float = 0.0) -> list[RowResult]:
@@ -78,7 +78,9 @@ def test_stopping_early_changes_no_drawn_token(stops: BatchDriver, ask: Ask, tem
     assert stopped.answer == stops.run(request, _plain).answer
 
 
-def test_rows_that_stop_together_give_what_each_gives_alone(stops: BatchDriver, ask: Ask) -> None:
+@pytest.mark.parametrize("apart", [False, True])
+def test_rows_that_stop_together_give_what_each_gives_alone(stops: BatchDriver, ask: Ask, apart: bool) -> None:
+    stops.stopping = Stopping(COSTS, WIDEST, apart=apart)
     requests = [
         ask(LIST),
         ask(PROSE),
@@ -87,8 +89,17 @@ def test_rows_that_stop_together_give_what_each_gives_alone(stops: BatchDriver, 
         ask("What is ice?", speculation=SpeculationChoice.OFF),
     ]
     together = [stops.open(request) for request in requests]
+    uneven = False
     while any(not one.row.finished for one in together):
-        stops.step({id(one.row): 1 if one.row.request.speculation is SpeculationChoice.OFF else 4 for one in together})
+        done = stops.step(
+            {id(one.row): 1 if one.row.request.speculation is SpeculationChoice.OFF else 4 for one in together}
+        )
+        # Of rows that may have the same, by what that is.
+        widths: dict[int, set[int]] = {}
+        for one in done.rows:
+            widths.setdefault(one.draft_width + one.dropped + one.saved, set()).add(one.draft_width)
+        uneven = uneven or any(len(own) > 1 for own in widths.values())
+    assert uneven == apart
     stops.stopping = None
     for request, one in zip(requests, together, strict=True):
         assert one.answer == stops.run(request, _plain).answer

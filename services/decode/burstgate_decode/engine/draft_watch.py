@@ -6,6 +6,8 @@ issued. Nothing is drafted ahead of the answer: building the next graph meanwhil
 on the machine's cores, and a draft that is dropped was paid for.
 """
 
+from collections.abc import Sequence
+
 import mlx.core as mx
 
 from burstgate_decode.drafters.base import GoesOn, Pick
@@ -33,10 +35,12 @@ class DraftWatch:
         self._probabilities.append(probability_of(logits, ids, tokens))
         return tokens
 
-    def worth_verifying(self, drafts: int) -> int:
-        """How many of the drafts made of each row go into the verify."""
+    def worth_verifying(self, drafts: Sequence[int]) -> list[int]:
+        """How many drafts of each row go into the verify, of so many that it has."""
         # A drafter that picks nothing gives no probabilities to judge by.
-        return self._rule.worth_verifying() if self._rule is not None and self._probabilities else drafts
+        if self._rule is None or not self._probabilities:
+            return list(drafts)
+        return [min(has, worth) for has, worth in zip(drafts, self._rule.worth_verifying(), strict=True)]
 
     def probabilities(self, rows: int) -> list[list[float]]:
         """Of each draft made, by row; empty if the drafter gives none. Evaluates."""

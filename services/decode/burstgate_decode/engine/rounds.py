@@ -2,7 +2,7 @@
 
 A round drafts K - 1 tokens, verifies the newest token and the drafts in one forward, keeps the longest
 prefix of drafts that equals the target's own choices plus one target token, and cuts the cache to what
-was kept. With a rule it may stop drafting earlier, or leave its last drafts unverified, for all rows at once. K
+was kept. With a rule it may stop drafting earlier for all rows at once, or leave a row's last drafts unverified. K
 counts the rows of the verify. Every row of a batch has a K of its own: one that may not draft, or fewer tokens
 than its neighbours, rides along; what lies behind its own K is left out, or else cut off unread.
 A step is a transaction: whatever is raised inside it, the caches end equal to the committed tokens. A round marks them
@@ -151,9 +151,9 @@ def draft_verify_round(
         batch.cache.mark(len(rows))
         watch = DraftWatch(partial(pick_rows, rows), rule)
         made = batch.drafts.draft(len(rows), max(widths) - 1, watch.pick, watch.goes_on)
-        drafts = made[:, : watch.worth_verifying(made.shape[1])]
+        verified = [1 + drafts for drafts in watch.worth_verifying([min(width - 1, made.shape[1]) for width in widths])]
+        drafts = made[:, : max(verified) - 1]
         mx.async_eval(drafts)
-        verified = [min(width, drafts.shape[1] + 1) for width in widths]
         inputs = mx.concatenate([_newest(rows), drafts], axis=1)
         step = batch.target.forward_rows(inputs, batch.cache, 0, verified)
         places = [

@@ -7,8 +7,9 @@ costs more. A round goes on while some m pays. It looks over all the rest instea
 wider verify may be cheaper than a narrower one. Chances are the drafter's own probabilities, calibrated; costs
 are the lane's table, corrected by the rounds that ran.
 
-The rows of a batch share each draft step and the verify, so their chances add up and they stop together. Pure, and
-no judge of whether to speculate at all: one draft is always made and verified.
+The rows of a batch share each draft step, so their chances add up and they stop together. Whether they also share
+the width of the verify depends on the target; see `verify_choice.py`. Pure, and no judge of whether to speculate at
+all: one draft is always made and verified.
 """
 
 import math
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 
 from burstgate_decode.engine.draft_calibration import CalibrationConfig, DraftCalibration
 from burstgate_decode.engine.stopping_worth import StoppingWorth, WorthConfig, fixed_tokens
+from burstgate_decode.engine.verify_choice import VerifyChoice, between, choose_by_row, choose_columns
 from burstgate_policy.core.config import DepthConfig
 from burstgate_policy.core.regime import regime
 from burstgate_policy.core.round_costs import RoundCosts
@@ -75,14 +77,19 @@ class RoundOutcome:
     depth_tokens: int
 
     @property
-    def verified(self) -> int:
-        """Drafts verified of the widest row, whose width the forward has."""
+    def widest(self) -> int:
+        """Drafts verified of the widest row."""
         return max(row.draft_width for row in self.rows) - 1
+
+    @property
+    def mean(self) -> float:
+        """Drafts verified of a row in the mean."""
+        return sum(row.draft_width for row in self.rows) / len(self.rows) - 1
 
     @property
     def made(self) -> int:
         """Drafts made of each row that allowed them."""
-        return max(self.verified, *(len(row.probabilities) for row in self.rows), 0)
+        return max(self.widest, *(len(row.probabilities) for row in self.rows), 0)
 
 
 class StoppingRule:
@@ -95,15 +102,20 @@ class StoppingRule:
         draft_step_ms: float,
         price_ms: float,
         rows: Sequence[RoundRow],
+        *,
+        apart: bool = False,
     ) -> None:
-        """`costs_ms[n]`: the whole round with n drafts of each row; element 0 is not read."""
+        """`costs_ms[n]`: the whole round with n drafts of each row; element 0 is a plain step. `apart`: whether a row's
+        drafts can be left unverified without those of the others.
+        """
         self._calibration = calibration
-        self._costs_ms = costs_ms
+        self._verify_ms = [cost_ms - drafts * draft_step_ms for drafts, cost_ms in enumerate(costs_ms)]
         self._draft_step_ms = draft_step_ms
         self._price_ms = price_ms
         self._rows = rows
+        self._choose = choose_by_row if apart else choose_columns
         self._reached = [1.0] * len(rows)
-        self._expected: list[float] = []
+        self._expected: list[list[float]] = []
 
     def goes_on(self, probabilities: Sequence[float]) -> bool:
         """Takes the drafter's probability of each row's newest draft; whether to make another one."""
@@ -118,28 +130,25 @@ class StoppingRule:
             for row, reached, probability in zip(self._rows, self._reached, probabilities, strict=True)
         ]
         further = [known.next_kept(None, sampled=row.sampled) for row in self._rows]
-        tokens = 0.0
-        for drafts in range(made + 1, len(self._costs_ms)):
-            tokens += self._tokens(chances, drafts)
-            if self._price_ms * tokens > self._costs_ms[drafts] - self._costs_ms[made]:
+        expected, stopping_ms = list(self._expected), self._best(self._expected).worth_ms
+        for drafts in range(made + 1, len(self._verify_ms)):
+            expected.append(self._tokens(chances, drafts))
+            if self._best(expected).worth_ms - (drafts - made) * self._draft_step_ms > stopping_ms:
                 return True
             chances = [chance * follows for chance, follows in zip(chances, further, strict=True)]
         return False
 
-    def worth_verifying(self) -> int:
-        """How many of the drafts made are worth their rows of the verify; at least 1."""
-        best, most, tokens = 1, -float("inf"), 0.0
-        for count, expected in enumerate(self._expected, start=1):
-            tokens += expected
-            # All of them are made already, so only the verify's part of a cost counts.
-            worth_ms = self._price_ms * tokens - (self._costs_ms[count] - count * self._draft_step_ms)
-            if worth_ms > most:
-                best, most = count, worth_ms
-        return best
+    def worth_verifying(self) -> list[int]:
+        """How many of the drafts made of each row are worth their rows of the verify."""
+        # All of them are made already, so only the verify's part of a cost counts.
+        return self._best(self._expected).drafts
 
-    def _tokens(self, chances: Sequence[float], drafts: int) -> float:
+    def _best(self, expected: Sequence[Sequence[float]]) -> VerifyChoice:
+        return self._choose(expected, self._verify_ms, self._price_ms)
+
+    def _tokens(self, chances: Sequence[float], drafts: int) -> list[float]:
         """Tokens expected from draft number `drafts`: rows that may not have so many get none."""
-        return sum(chance for row, chance in zip(self._rows, chances, strict=True) if drafts < row.widest)
+        return [chance if drafts < row.widest else 0.0 for row, chance in zip(self._rows, chances, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -178,13 +187,23 @@ class _Bucket:
 class Stopping:
     """What the rounds of one pairing taught, and the plans that follow from it."""
 
-    def __init__(self, costs: Iterable[CostCell], draft_width: int, config: StoppingConfig = StoppingConfig()) -> None:
-        """`costs`: the lane's table. `draft_width`: the widest verify."""
+    def __init__(
+        self,
+        costs: Iterable[CostCell],
+        draft_width: int,
+        config: StoppingConfig = StoppingConfig(),
+        *,
+        apart: bool = False,
+    ) -> None:
+        """`costs`: the lane's table. `draft_width`: the widest verify. `apart`: whether a verify of rows of different
+        widths costs what is in it, instead of what it would if all were as wide as the widest.
+        """
         self._cells = list(costs)
         self._config = config
         self._calibration = DraftCalibration(config.calibration)
         self._round_costs = RoundCosts(cap=draft_width, costs=self._cells, config=DepthConfig())
         self._draft_width = draft_width
+        self._apart = apart
         self._buckets: dict[int, _Bucket] = {}
 
     def plan(self, rows: Sequence[RoundRow], depth_tokens: int) -> RoundPlan:
@@ -200,9 +219,10 @@ class Stopping:
             return RoundPlan([min(bucket.last_width, row.widest) for row in rows], compares=True)
         widths = [row.widest for row in rows]
         draft_step_ms = bucket.draft_share * costs_ms[-1]
-        return RoundPlan(
-            widths, StoppingRule(self._calibration, costs_ms[: max(widths)], draft_step_ms, bucket.price_ms, rows)
+        rule = StoppingRule(
+            self._calibration, costs_ms[: max(widths)], draft_step_ms, bucket.price_ms, rows, apart=self._apart
         )
+        return RoundPlan(widths, rule)
 
     def learn(self, outcome: RoundOutcome, plan: RoundPlan | None) -> None:
         """Takes a round and the plan it followed; None if its widths were not this one's to plan."""
@@ -211,17 +231,22 @@ class Stopping:
             self._calibration.observe(row.probabilities, row.matched, row.draft_width, sampled=row.sampled)
         if not outcome.wall_ms > 0.0:
             return
-        verified, config = outcome.verified, self._config
+        config = self._config
         bucket, costs_ms = self._bucket(len(rows)), self._costs_ms(outcome.depth_tokens, len(rows))
-        dropped_ms = (outcome.made - verified) * bucket.draft_share * costs_ms[-1] if costs_ms else 0.0
-        self._round_costs.observe(_record(outcome, dropped_ms))
+        verified = outcome.mean if self._apart else float(outcome.widest)
+        # The width nearest to what ran stands for it.
+        drafts = max(1, round(verified))
+        draft_step_ms = bucket.draft_share * costs_ms[-1] if costs_ms else 0.0
+        dropped_ms = (outcome.made - verified) * draft_step_ms
+        share = costs_ms[drafts] / between(costs_ms, verified) if costs_ms else 1.0
+        self._round_costs.observe(_record(outcome, drafts + 1, share * max(0.0, outcome.wall_ms - dropped_ms)))
         if plan is None or not costs_ms:
             return
-        expected_ms = costs_ms[verified] + dropped_ms
+        expected_ms = between(costs_ms, verified) + dropped_ms
         counted_ms = min(outcome.wall_ms, config.stall_clip * expected_ms)
         bucket.pay(counted_ms, outcome.emitted, config.price_decay)
         if plan.rule is not None:
-            bucket.last_width = verified + 1
+            bucket.last_width = drafts + 1
             widest = max(plan.widths)
             bucket.worth.ran_watched(
                 outcome.wall_ms,
@@ -245,10 +270,10 @@ class Stopping:
         return self._buckets[key]
 
     def _costs_ms(self, depth_tokens: int, rows: int) -> list[float]:
-        """Cost of a round by drafts; element 0 only makes the index speak. Empty while a width has no cost."""
+        """Cost of a round by drafts, from a plain step on. Empty while a width has no cost."""
         by_width = self._round_costs.estimates_ms(regime(rows, depth_tokens), self._draft_width)
-        widths = range(2, self._draft_width + 1)
-        return [0.0, *(by_width[width] for width in widths)] if all(width in by_width for width in widths) else []
+        widths = range(1, self._draft_width + 1)
+        return [by_width[width] for width in widths] if all(width in by_width for width in widths) else []
 
     def _fixed_tokens(self, outcome: RoundOutcome, widths: Sequence[int], drafts: int) -> list[float]:
         """What rounds of 0 to `drafts` drafts would have delivered over all rows, none of more than its width."""
@@ -262,21 +287,20 @@ class Stopping:
         return total
 
 
-def _record(outcome: RoundOutcome, dropped_ms: float) -> StepRecord:
-    """The round as the cost table's corrections take it: without the drafts that were not verified."""
-    kept_ms = max(0.0, outcome.wall_ms - dropped_ms)
+def _record(outcome: RoundOutcome, draft_width: int, cost_ms: float) -> StepRecord:
+    """The round as the cost table's corrections take it, as one of a width and its cost."""
     return StepRecord(
         mode=Mode.SPECULATIVE,
-        draft_width=outcome.verified + 1,
+        draft_width=draft_width,
         width=len(outcome.rows),
         depth_tokens=outcome.depth_tokens,
         emitted=outcome.emitted,
         proposed=outcome.made,
         accepted_by_position=(),
         draft_ms=0.0,
-        verify_ms=kept_ms,
+        verify_ms=cost_ms,
         overhead_ms=0.0,
-        wall_ms=kept_ms,
+        wall_ms=cost_ms,
         excluded=False,
     )
 
