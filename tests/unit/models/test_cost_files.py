@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from burstgate_decode.models.cost_files import MAX_FILE_BYTES, CostFileError, CostFiles, CostKey
+from burstgate_decode.models.cost_files import MAX_FILE_BYTES, METHOD, CostFileError, CostFiles, CostKey
 from burstgate_policy.core.types import CostCell, PolicyKey
 
 PAIRING = PolicyKey(
@@ -50,7 +50,9 @@ def test_whatever_changes_of_the_pairing_is_another_table(files: CostFiles, fiel
     assert files.load(dataclasses.replace(KEY, pairing=changed)) is None
 
 
-@pytest.mark.parametrize("changes", [{"max_width": 4}, {"shares_forwards": False}, {"blas_threads": 1}, {"method": 2}])
+@pytest.mark.parametrize(
+    "changes", [{"max_width": 4}, {"shares_forwards": False}, {"blas_threads": 1}, {"method": METHOD + 1}]
+)
 def test_another_lane_thread_count_or_method_is_another_table(files: CostFiles, changes: dict[str, Any]) -> None:
     files.save(KEY, TABLE)
     assert files.load(dataclasses.replace(KEY, **changes)) is None

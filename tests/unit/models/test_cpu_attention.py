@@ -6,7 +6,7 @@ from mlx_lm.models import llama
 from mlx_lm.models.base import scaled_dot_product_attention
 from mlx_lm.models.cache import QuantizedKVCache, make_prompt_cache
 
-from burstgate_decode.models import cpu_attention
+from burstgate_decode.models import softmax
 from burstgate_decode.models.cpu_attention import attention, original_attention, use_cpu_attention
 
 VOCAB = 61
@@ -50,7 +50,7 @@ def test_the_bits_are_those_of_mlx(heads: tuple[int, int], count: int, length: i
 def test_few_and_many_scores_have_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     queries, keys, values = operands(2, (9, 3), 2, 300)
     few = attention(queries, keys, values, None, 0.3, None)
-    monkeypatch.setattr(cpu_attention, "_LEAST_SCORES", 10**9)
+    monkeypatch.setattr(softmax, "_LEAST_SCORES", 10**9)
     assert mx.array_equal(attention(queries, keys, values, None, 0.3, None), few).item()
 
 
@@ -93,6 +93,6 @@ def test_a_model_keeps_it_and_gives_it_back_for_a_block() -> None:
 
 
 def test_a_model_whose_bits_change_gets_its_own_attention_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_attention, "_exponentials", lambda scores, largest: mx.exp(scores - largest) + 1e-6)
+    monkeypatch.setattr(softmax, "_exponentials", lambda scores, largest: mx.exp(scores - largest) + 1e-6)
     assert not use_cpu_attention(tiny_llama(), VOCAB)
     assert llama.scaled_dot_product_attention is scaled_dot_product_attention

@@ -13,6 +13,7 @@ import mlx.core as mx
 from burstgate_decode.drafters.base import GoesOn, Pick
 from burstgate_decode.engine.stopping import StoppingRule
 from burstgate_decode.models.arrays import float_rows, floats
+from burstgate_decode.models.softmax import softmax_at
 
 
 class DraftWatch:
@@ -57,5 +58,4 @@ class DraftWatch:
 def probability_of(logits: mx.array, ids: mx.array | None, tokens: mx.array) -> mx.array:
     """The softmax's probability of each row's token, `[B]`, for `logits [B, V']`, `ids [V']` and `tokens [B]`. Lazy."""
     columns = tokens[:, None] if ids is None else mx.argmax(ids == tokens[:, None], axis=-1, keepdims=True)
-    logits = logits.astype(mx.float32)
-    return mx.exp(mx.take_along_axis(logits, columns, axis=-1)[:, 0] - mx.logsumexp(logits, axis=-1))
+    return softmax_at(logits.astype(mx.float32), columns)[:, 0]

@@ -20,8 +20,9 @@ import pydantic
 
 from burstgate_policy.core.types import CostCell, PolicyKey
 
-METHOD: Final = 1
-"""To be raised when cells are measured otherwise, so that older tables are not compared with newer ones."""
+METHOD: Final = 2
+"""To be raised when cells are measured otherwise, or cost what they did not, so that older tables are not compared with
+newer ones."""
 
 MAX_FILE_BYTES: Final = 256 * 1024
 """A table has some dozens of cells and under 8 KiB; anything far larger is none."""

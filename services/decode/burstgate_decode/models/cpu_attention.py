@@ -19,9 +19,8 @@ from mlx_lm.models.base import scaled_dot_product_attention
 
 from burstgate_decode.models.packing import Packing
 from burstgate_decode.models.same_bits import change_if_same
+from burstgate_decode.models.softmax import softmax
 
-# Of fewer scores, MLX's one operation is faster than the four here.
-_LEAST_SCORES = 1024
 # Rows of one product. The BLAS computes larger ones otherwise, and heads one by one may be smaller.
 _MOST_FOLDED_ROWS = 128
 # What mlx-lm's models call it, each in its own module.
@@ -88,23 +87,11 @@ def _attend(
         seen = _causal(count, length) if isinstance(mask, str) else mask
         apart = scores.reshape(rows, heads, count, length)
         scores = mx.where(seen, apart, mx.finfo(mx.float32).min).reshape(scores.shape)
-    return (_softmax(scores) @ values[:, :, None]).reshape(rows, heads, count, -1)
+    return (softmax(scores) @ values[:, :, None]).reshape(rows, heads, count, -1)
 
 
 def _causal(count: int, length: int) -> mx.array:
     return mx.arange(length - count, length)[:, None] >= mx.arange(length)
-
-
-def _softmax(scores: mx.array) -> mx.array:
-    if scores.size < _LEAST_SCORES:
-        return mx.softmax(scores, axis=-1, precise=True)
-    weights = _exponentials(scores, mx.max(scores, axis=-1, keepdims=True))
-    return weights * mx.reciprocal(mx.sum(weights, axis=-1, keepdims=True))
-
-
-@partial(mx.compile, shapeless=True)
-def _exponentials(scores: mx.array, largest: mx.array) -> mx.array:
-    return mx.exp(scores - largest)
 
 
 def _put_in_place(model: nn.Module) -> None:

@@ -212,6 +212,7 @@ class _WindowLayer:
     def __init__(self, layer: _Layer, window: _Window) -> None:
         self._layer = layer
         self._window = window
+        self._eager = mx.default_device() == mx.Device(mx.cpu)
         self.offset = window.offset
 
     @property
@@ -225,7 +226,11 @@ class _WindowLayer:
         Returns what the rows hold, side by side, the shorter ones with entries to mask.
         """
         self.offset = self.offset + keys.shape[2]
-        return self._layer.write(keys, values, self._window)
+        held = self._layer.write(keys, values, self._window)
+        if self._eager:
+            # What is built of the forward computes while the rest is being built.
+            mx.async_eval(*held)
+        return held
 
     def make_mask(
         self, count: int, return_array: bool = False, window_size: int | None = None
