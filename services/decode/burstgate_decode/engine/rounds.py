@@ -153,7 +153,8 @@ def draft_verify_round(
         made = batch.drafts.draft(len(rows), max(widths) - 1, watch.pick, watch.goes_on)
         verified = [1 + drafts for drafts in watch.worth_verifying([min(width - 1, made.shape[1]) for width in widths])]
         drafts = made[:, : max(verified) - 1]
-        mx.async_eval(drafts)
+        mx.eval(made)
+        drafted_ms = clock()
         inputs = mx.concatenate([_newest(rows), drafts], axis=1)
         step = batch.target.forward_rows(inputs, batch.cache, 0, verified)
         places = [
@@ -161,8 +162,6 @@ def draft_verify_round(
             for at, (row, width) in enumerate(zip(rows, verified, strict=True))
         ]
         choice = choose_rows(places, step, margins=guard_margin > 0.0)
-        mx.eval(drafts)
-        drafted_ms = clock()
         chosen, drafted = int_rows(choice.tokens), int_rows(made)
         probabilities = watch.probabilities(len(rows))
         margins = float_rows(choice.margins) if choice.margins is not None else None
