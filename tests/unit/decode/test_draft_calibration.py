@@ -45,7 +45,7 @@ def test_drawn_and_likeliest_drafts_do_not_teach_each_other() -> None:
     calibration = taught(lambda said: 0.3 + 0.7 * said, sampled=True)
     assert calibration.kept(0.1, 0, sampled=True) > 0.25
     assert calibration.kept(0.1, 0, sampled=False) == pytest.approx(0.1)
-    assert calibration.next_kept(None, sampled=False) == CalibrationConfig().first_follow
+    assert calibration.next_kept(None, sampled=False) == CalibrationConfig().first_kept
 
 
 def test_first_and_later_drafts_do_not_teach_each_other() -> None:
@@ -112,3 +112,17 @@ def test_every_chance_is_a_chance_whatever_was_seen(
             calibration.next_kept(None, sampled=sampled),
         ):
             assert 0.0 < chance < 1.0
+
+
+def test_where_no_second_draft_is_made_first_drafts_speak_for_it_by_and_by() -> None:
+    calibration = DraftCalibration()
+    for _ in range(100):
+        calibration.observe([0.9, 0.9], 1, 2, sampled=False)
+    assert calibration.next_kept(0.9, sampled=False) < 0.2
+    chances = []
+    for _ in range(300):
+        calibration.observe([0.9], 1, 1, sampled=False)
+        calibration.fade_follows()
+        chances.append(calibration.next_kept(0.9, sampled=False))
+    assert chances == sorted(chances)
+    assert chances[-1] > 0.7

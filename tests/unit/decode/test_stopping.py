@@ -1,6 +1,7 @@
 """When a round goes on drafting, what it verifies, and what rounds teach. On simulated costs, no clock."""
 
 import itertools
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from tests.unit.decode.simulated import (
     DEPTH,
     VERIFY_MS,
     WIDEST,
+    Text,
     best_fixed_rate,
     cost_ms,
     play,
@@ -20,7 +22,15 @@ from tests.unit.decode.simulated import (
 )
 
 from burstgate_decode.engine.draft_calibration import DraftCalibration
-from burstgate_decode.engine.stopping import RoundOutcome, RoundRow, RowOutcome, Stopping, StoppingRule
+from burstgate_decode.engine.stopping import (
+    RoundOutcome,
+    RoundRow,
+    RowOutcome,
+    Stopping,
+    StoppingConfig,
+    StoppingRule,
+)
+from burstgate_decode.engine.stopping_worth import WorthConfig
 
 COSTS_MS = [0.0, *(cost_ms(width) for width in range(2, WIDEST + 1))]
 STEP_MS = 3.4
@@ -165,6 +175,21 @@ def test_now_and_then_a_round_runs_whole_at_the_width_of_the_last_one() -> None:
     whole = [(last, one) for last, one in itertools.pairwise(rounds) if not one.watched]
     assert 10 < len(whole) < 40
     assert all(one.draft_width == last.draft_width for last, one in whole)
+
+
+def test_rounds_that_have_become_short_find_out_that_text_has_become_fluent() -> None:
+    rng = random.Random(3)
+
+    def text(rounds: int, first: float, further: float) -> list[Text]:
+        """Drafts of a drafter that always says the same, kept with these chances."""
+        drawn = [[rng.random() < first, *(rng.random() < further for _ in range(WIDEST - 2))] for _ in range(rounds)]
+        return [Text((0.9, *[0.6] * (WIDEST - 2)), [*kept, False].index(False)) for kept in drawn]
+
+    verify_ms = {width: ms * (1.0 + (width - 1) / WIDEST) for width, ms in VERIFY_MS.items()}
+    stopping = Stopping(table(verify_ms), WIDEST, StoppingConfig(worth=WorthConfig(judged_after=10**9)))
+    rounds = list(play(stopping, [*text(150, 0.9, 0.05), *text(150, 0.97, 0.95)], verify_ms=verify_ms))
+    assert sum(one.drafts for one in rounds[50:150]) < 1.3 * 100
+    assert sum(one.drafts for one in rounds[200:]) > 4 * 100
 
 
 ROW = RoundRow(4, WIDEST, sampled=False)

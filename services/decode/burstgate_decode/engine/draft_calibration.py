@@ -29,11 +29,12 @@ class CalibrationConfig:
     to know a share within 5 %, short enough for another kind of text."""
     prior_weight: float = 8.0
     """Observations that a bin's prior is worth."""
-    first_follow: float = 0.55
-    """Chance that the draft after a kept one is kept, before anything was seen: what trained drafters reach on
-    mixed text."""
+    first_kept: float = 0.55
+    """Chance that a draft is kept, before anything was seen: what trained drafters reach on mixed text."""
     follow_decay: float = 0.95
     """The same for what followed kept drafts: shorter, because it is the kind of text that decides it."""
+    follow_fade: float = 0.985
+    """The same for each round that makes no further draft: slower, because finding out costs a draft."""
     doubt: float = 0.005
     """No draft is taken for more certain than this, either way."""
 
@@ -50,6 +51,7 @@ class DraftCalibration:
         # By whether the row draws its tokens, then by bin of the draft before.
         self._follows = {sampled: [ForgettingMean(config.follow_decay) for _ in _BINS] for sampled in (False, True)}
         self._all_follows = {sampled: ForgettingMean(config.follow_decay) for sampled in (False, True)}
+        self._firsts = {sampled: ForgettingMean(config.follow_decay) for sampled in (False, True)}
 
     def kept(self, probability: float, place: int, *, sampled: bool) -> float:
         """Chance that the draft at `place` (0 is a round's first) is kept, if all before it are."""
@@ -59,10 +61,13 @@ class DraftCalibration:
     def next_kept(self, probability: float | None, *, sampled: bool) -> float:
         """Chance that a draft not made yet is kept, if the one before it, of `probability`, is.
 
-        None asks for one further on, whose predecessor is not made yet either.
+        None asks for one further on, whose predecessor is not made yet either. Where nothing is known, first drafts
+        speak for it: rounds that stop after one would never learn that text has become fluent.
         """
         config = self._config
-        overall = self._all_follows[sampled].estimate(config.first_follow, config.prior_weight)
+        # Twice the doubt, since further drafts build on the drafter's own state.
+        first = self._firsts[sampled].estimate(config.first_kept, 2 * config.prior_weight)
+        overall = self._all_follows[sampled].estimate(first, config.prior_weight)
         if probability is None:
             return overall
         return self._bounded(self._follows[sampled][_bin(probability)].estimate(overall, config.prior_weight))
@@ -72,13 +77,24 @@ class DraftCalibration:
 
         The draft after them was not; what came later hung on a wrong token.
         """
-        for place, probability in enumerate(probabilities[: min(known, matched + 1)]):
+        told = probabilities[: min(known, matched + 1)]
+        for place, probability in enumerate(told):
             was_kept = float(place < matched)
             if place:
-                before = _bin(probabilities[place - 1])
-                self._follows[sampled][before].add(was_kept)
+                self._follow(probabilities[place - 1], sampled).add(was_kept)
                 self._all_follows[sampled].add(was_kept)
+            else:
+                self._firsts[sampled].add(was_kept)
             self._surprises[sampled, place == 0][_bin(probability)].add(was_kept - probability)
+
+    def fade_follows(self) -> None:
+        """A round has stopped after its first drafts: what is known of further ones is older now."""
+        for sampled, follows in self._follows.items():
+            for one in (*follows, self._all_follows[sampled]):
+                one.fade(self._config.follow_fade)
+
+    def _follow(self, probability: float, sampled: bool) -> ForgettingMean:
+        return self._follows[sampled][_bin(probability)]
 
     def _bounded(self, chance: float) -> float:
         return min(max(chance, self._config.doubt), 1.0 - self._config.doubt)
