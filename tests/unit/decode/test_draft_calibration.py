@@ -122,7 +122,6 @@ def test_where_no_second_draft_is_made_first_drafts_speak_for_it_by_and_by() -> 
     chances = []
     for _ in range(300):
         calibration.observe([0.9], 1, 1, sampled=False)
-        calibration.fade_follows()
         chances.append(calibration.next_kept(0.9, sampled=False))
     assert chances == sorted(chances)
     assert chances[-1] > 0.7

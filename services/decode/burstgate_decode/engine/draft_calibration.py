@@ -34,7 +34,7 @@ class CalibrationConfig:
     follow_decay: float = 0.95
     """The same for what followed kept drafts: shorter, because it is the kind of text that decides it."""
     follow_fade: float = 0.985
-    """The same for each round that makes no further draft: slower, because finding out costs a draft."""
+    """The same for each kept draft that nothing followed: slower, because finding out costs a draft."""
     doubt: float = 0.005
     """No draft is taken for more certain than this, either way."""
 
@@ -86,11 +86,9 @@ class DraftCalibration:
             else:
                 self._firsts[sampled].add(was_kept)
             self._surprises[sampled, place == 0][_bin(probability)].add(was_kept - probability)
-
-    def fade_follows(self) -> None:
-        """A round has stopped after its first drafts: what is known of further ones is older now."""
-        for sampled, follows in self._follows.items():
-            for one in (*follows, self._all_follows[sampled]):
+        if len(told) == 1 and matched:
+            # What is known of further drafts is older now.
+            for one in (self._follow(told[0], sampled), self._all_follows[sampled]):
                 one.fade(self._config.follow_fade)
 
     def _follow(self, probability: float, sampled: bool) -> ForgettingMean:

@@ -229,8 +229,6 @@ class Stopping:
         rows = outcome.rows
         for row in rows:
             self._calibration.observe(row.probabilities, row.matched, row.draft_width, sampled=row.sampled)
-        if outcome.made == 1:
-            self._calibration.fade_follows()
         if not outcome.wall_ms > 0.0:
             return
         config = self._config
