@@ -32,9 +32,8 @@ class CalibrationConfig:
     first_kept: float = 0.55
     """Chance that a draft is kept, before anything was seen: what trained drafters reach on mixed text."""
     follow_decay: float = 0.95
-    """The same for what followed kept drafts: shorter, because it is the kind of text that decides it."""
-    follow_fade: float = 0.985
-    """The same for each kept draft that nothing followed: slower, because finding out costs a draft."""
+    """The same for what followed kept drafts, also where nothing did: shorter, because it is the kind of text that
+    decides it."""
     doubt: float = 0.005
     """No draft is taken for more certain than this, either way."""
 
@@ -87,9 +86,9 @@ class DraftCalibration:
                 self._firsts[sampled].add(was_kept)
             self._surprises[sampled, place == 0][_bin(probability)].add(was_kept - probability)
         if len(told) == 1 and matched:
-            # What is known of further drafts is older now.
+            # What is known of further drafts is older now, and would be held against them forever.
             for one in (self._follow(told[0], sampled), self._all_follows[sampled]):
-                one.fade(self._config.follow_fade)
+                one.fade()
 
     def _follow(self, probability: float, sampled: bool) -> ForgettingMean:
         return self._follows[sampled][_bin(probability)]

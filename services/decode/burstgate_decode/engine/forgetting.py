@@ -17,10 +17,10 @@ class ForgettingMean:
         self._total = self._total * self._decay + value
         self._seen = self._seen * self._decay + 1.0
 
-    def fade(self, share: float) -> None:
-        """Leaves each value that share of its weight, and takes none."""
-        self._total *= share
-        self._seen *= share
+    def fade(self) -> None:
+        """Forgets as with a value, and takes none."""
+        self._total *= self._decay
+        self._seen *= self._decay
 
     def estimate(self, prior: float, weight: float) -> float:
         """The mean, with `prior` counted as `weight` values; the two must not both be nothing."""
