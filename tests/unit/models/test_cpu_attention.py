@@ -5,22 +5,12 @@ import pytest
 from mlx_lm.models import llama
 from mlx_lm.models.base import scaled_dot_product_attention
 from mlx_lm.models.cache import QuantizedKVCache, make_prompt_cache
+from tests.unit.models.tiny import VOCAB, tiny_llama
 
 from burstgate_decode.models import softmax
 from burstgate_decode.models.cpu_attention import attention, original_attention, use_cpu_attention
 
-VOCAB = 61
-
-
 pytestmark = pytest.mark.usefixtures("exact_rows")
-
-
-def tiny_llama() -> llama.Model:
-    mx.random.seed(2)
-    args = llama.ModelArgs("llama", 32, 2, 48, 4, 1e-5, VOCAB, num_key_value_heads=2)
-    model = llama.Model(args)
-    mx.eval(model.parameters())
-    return model
 
 
 def operands(

@@ -2,7 +2,7 @@
 
 import mlx.core as mx
 import pytest
-from mlx_lm.models import llama
+from tests.unit.models.tiny import VOCAB, tiny_llama
 
 from burstgate_decode.models.cpu_attention import use_cpu_attention
 from burstgate_decode.models.packing import Packing
@@ -11,19 +11,10 @@ from burstgate_decode.models.sequence_cache import Cache
 from burstgate_decode.models.table_rope import use_table_ropes
 from burstgate_decode.models.target import packs_rows
 
-VOCAB = 61
 WIDTHS = (3, 1, 4, 2)
 
 
 pytestmark = pytest.mark.usefixtures("exact_rows")
-
-
-def tiny_llama() -> llama.Model:
-    mx.random.seed(4)
-    args = llama.ModelArgs("llama", 32, 2, 48, 4, 1e-5, VOCAB, num_key_value_heads=2)
-    model = llama.Model(args)
-    mx.eval(model.parameters())
-    return model
 
 
 def test_what_counts_is_packed_in_order_and_spread_to_where_it_was() -> None:

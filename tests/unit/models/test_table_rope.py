@@ -7,19 +7,10 @@ import mlx.nn as nn
 import pytest
 from mlx_lm.models import llama
 from mlx_lm.models.cache import make_prompt_cache
+from tests.unit.models.tiny import VOCAB, tiny_llama
 
 from burstgate_decode.models import table_rope
 from burstgate_decode.models.table_rope import TableRope, original_ropes, use_table_ropes
-
-VOCAB = 61
-
-
-def tiny_llama() -> llama.Model:
-    mx.random.seed(2)
-    args = llama.ModelArgs("llama", 32, 2, 48, 4, 1e-5, VOCAB, num_key_value_heads=2, rope_traditional=True)
-    model = llama.Model(args)
-    mx.eval(model.parameters())
-    return model
 
 
 def ropes_of(model: llama.Model) -> list[Any]:
@@ -55,7 +46,7 @@ def test_other_sizes_and_types_are_left_to_mlx() -> None:
 
 
 def test_a_model_keeps_the_tables_and_gives_them_back_for_a_block() -> None:
-    model = tiny_llama()
+    model = tiny_llama(traditional=True)
     assert use_table_ropes(model, VOCAB)
     assert [type(rope) for rope in ropes_of(model)] == [TableRope] * 2
     assert ropes_of(model)[0] is ropes_of(model)[1]
@@ -66,7 +57,7 @@ def test_a_model_keeps_the_tables_and_gives_them_back_for_a_block() -> None:
 
 
 def test_a_model_whose_bits_change_gets_its_own_embeddings_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny_llama()
+    model = tiny_llama(traditional=True)
     monkeypatch.setattr(
         table_rope, "_turned", lambda x, partners, cosines, sines: x * cosines + partners * sines + 1e-6
     )

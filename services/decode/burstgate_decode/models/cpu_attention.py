@@ -60,24 +60,18 @@ def attention(
     What is not float32, or masked by numbers, is left to that. A cache whose rows are packed has `[1, H, T, D]`.
     """
     packing: Packing | None = getattr(cache, "packing", None)
-    if packing is None:
-        return _attend(queries, keys, values, cache, scale, mask, sinks)
-    return packing.pack_heads(_attend(packing.spread_heads(queries), keys, values, cache, scale, mask, sinks))
-
-
-def _attend(
-    queries: mx.array,
-    keys: mx.array,
-    values: mx.array,
-    cache: Any,
-    scale: float,
-    mask: mx.array | str | None,
-    sinks: mx.array | None,
-) -> mx.array:
+    if packing is not None:
+        queries = packing.spread_heads(queries)
     masked_by_numbers = isinstance(mask, mx.array) and mask.dtype != mx.bool_
     if queries.dtype != mx.float32 or masked_by_numbers or sinks is not None or hasattr(cache, "bits"):
-        original: mx.array = scaled_dot_product_attention(queries, keys, values, cache, scale, mask, sinks)
-        return original
+        attended = scaled_dot_product_attention(queries, keys, values, cache, scale, mask, sinks)
+    else:
+        attended = _attend(queries, keys, values, scale, mask)
+    result: mx.array = attended if packing is None else packing.pack_heads(attended)
+    return result
+
+
+def _attend(queries: mx.array, keys: mx.array, values: mx.array, scale: float, mask: mx.array | str | None) -> mx.array:
     rows, heads, count, _ = queries.shape
     shared, length = keys.shape[1:3]
     folded = heads // shared * count if heads // shared * count <= _MOST_FOLDED_ROWS else count
