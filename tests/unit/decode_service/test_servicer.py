@@ -36,7 +36,10 @@ async def test_streams_that_are_cut_off_in_the_middle_of_a_write_are_cancelled_a
     )
     response = decode_pb2.GenerateResponse(delta=decode_pb2.GenerateDelta(text="word"))
 
+    started = asyncio.Semaphore(0)
+
     async def endless(request: decode_pb2.GenerateRequest, context: Any) -> None:
+        started.release()
         while True:
             await servicer._send(context, response)
             await asyncio.sleep(0)
@@ -62,7 +65,11 @@ async def test_streams_that_are_cut_off_in_the_middle_of_a_write_are_cancelled_a
 
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         reading = [asyncio.create_task(read(channel)) for _ in range(STREAMS)]
-        await asyncio.sleep(0.3)
+        async with asyncio.timeout(60):
+            for _ in range(STREAMS):
+                await started.acquire()
+        # Into the middle of their writes.
+        await asyncio.sleep(0.1)
         assert interceptor.calls.running == STREAMS
         await server.stop(None)
         assert set(await asyncio.gather(*reading)) == {grpc.StatusCode.UNAVAILABLE}
