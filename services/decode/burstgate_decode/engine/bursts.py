@@ -119,7 +119,7 @@ def _record(grant: Grant, done: StepResult, situation: Situation, wall_ms: float
     """The step's record: everything is counted over all rows of the forward, those beside the grant as well."""
     accepted_by_position: list[int] = []
     rounds = 0
-    # What ran, where rounds were not as wide as was granted; the widest row is what the forward cost.
+    # What ran, where rounds were not as wide as was granted; of rows of different widths the widest.
     widest = max((result.draft_width for result in done.rows), default=1)
     for result in done.rows:
         rounds += result.draft_width > 1

@@ -47,14 +47,26 @@ class Packing:
 
     def spread_heads(self, x: mx.array) -> mx.array:
         """`[1, H, T, D]` to `[B, H, L, D]`, as `spread`."""
-        heads, count, size = x.shape[1:]
-        return x.reshape(-1, size)[self._spread[:, None] + count * mx.arange(heads)[:, None]]
+        return x.reshape(-1, x.shape[-1])[self._of_heads(x.shape[1])[0]]
 
     def pack_heads(self, x: mx.array) -> mx.array:
         """`[B, H, L, D]` to `[1, H, T, D]`."""
-        heads, size = x.shape[1], x.shape[3]
-        row, position = self._packed // self.longest, self._packed % self.longest
-        return x.reshape(-1, size)[(row * heads + mx.arange(heads)[:, None]) * self.longest + position][None]
+        return x.reshape(-1, x.shape[-1])[self._of_heads(x.shape[1])[1]][None]
+
+    def _of_heads(self, heads: int) -> tuple[mx.array, mx.array]:
+        """Places `[B, H, L]` among the packed heads, and `[H, T]` among those side by side; all layers share them."""
+        if heads not in self._heads:
+            each = mx.arange(heads)[:, None]
+            row, position = self._packed // self.longest, self._packed % self.longest
+            self._heads[heads] = (
+                self._spread[:, None] + len(self.places) * each,
+                (row * heads + each) * self.longest + position,
+            )
+        return self._heads[heads]
+
+    @cached_property
+    def _heads(self) -> dict[int, tuple[mx.array, mx.array]]:
+        return {}
 
     @cached_property
     def _packed(self) -> mx.array:
