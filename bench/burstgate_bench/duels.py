@@ -1,9 +1,10 @@
 """Two ways of doing the same thing, run in turns, and how their rates compare. Pure.
 
-A duel runs A, B, B, A, as often as asked: whatever drifts steadily costs both the same.
+A duel runs A, B, B, A, as often as asked: whatever drifts steadily costs both the same. Several that share their other
+side run as A, B, C, C, B, A.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from burstgate_bench.arms import abba
@@ -29,7 +30,14 @@ class Duel:
 
 def run_duel(ours: Callable[[], float], theirs: Callable[[], float], blocks: int) -> Duel:
     """Runs both in ABBA order; each call returns tokens per second."""
-    rates: dict[str, list[float]] = {"ours": [], "theirs": []}
-    for side, _ in abba(("ours", "theirs"), (None,), blocks):
-        rates[side].append(ours() if side == "ours" else theirs())
-    return Duel(tuple(rates["ours"]), tuple(rates["theirs"]))
+    (duel,) = run_duels([ours], theirs, blocks)
+    return duel
+
+
+def run_duels(ours: Sequence[Callable[[], float]], theirs: Callable[[], float], blocks: int) -> list[Duel]:
+    """Runs each of `ours` against the same other side; each call returns tokens per second."""
+    sides = [*ours, theirs]
+    rates: list[list[float]] = [[] for _ in sides]
+    for place, _ in abba(range(len(sides)), (None,), blocks):
+        rates[place].append(sides[place]())
+    return [Duel(tuple(own), tuple(rates[-1])) for own in rates[:-1]]

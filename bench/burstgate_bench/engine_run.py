@@ -12,7 +12,7 @@ from functools import partial
 from burstgate import PolicyState
 from burstgate_bench.answers import Answer, shared_tokens_per_second
 from burstgate_bench.arms import Arm, ArmKind, abba
-from burstgate_bench.duels import Duel, run_duel
+from burstgate_bench.duels import Duel, run_duel, run_duels
 from burstgate_bench.engine_parts import Part
 from burstgate_bench.grpc_client import Stream, Streams, client_process
 from burstgate_bench.host_time import host_ms
@@ -22,12 +22,15 @@ from burstgate_decode.startup import clock_ms
 
 BATCH_WIDTHS = (2, 4, 8)
 AUTO_WIDTHS = (1, 4, 8)
-_GRPC_STREAMS = (Streams(1, 1), Streams(1, 8), Streams(8, 1))
+# Those of one width share their other side.
+_GRPC_STREAMS = ((Streams(1, 1),), (Streams(1, 8), Streams(8, 1)))
 _FIRST_TOKEN_REPEATS = 4
 # A difference of a few milliseconds in a second wants more samples than a ratio.
 _FIRST_TOKEN_BLOCKS = 4
 _FIRST_ORDINARY_TOKEN = 500
 _HOST_WIDTHS = (1, 8)
+# Enough to read a prompt into the prefix cache and to run every kind of step once.
+_WARM_UP_TOKENS = 8
 # A pass gives the policy a profiled burst or two of each kind; it needs four in all.
 _MOST_WARM_UP_PASSES = 6
 
@@ -131,8 +134,9 @@ def _measure_first_token(_lab: Lab, bench: "_Bench", result: EngineResult, say: 
 def _measure_grpc(lab: Lab, bench: "_Bench", result: EngineResult, say: Callable[[str], None]) -> None:
     with lab.served() as address, client_process(address) as stream:
         for streams in _GRPC_STREAMS:
-            duel = result.grpc[str(streams)] = bench.grpc(stream, streams)
-            say(_shown(f"streams, {streams}: through gRPC against the engine in process", duel))
+            for one, duel in zip(streams, bench.grpc(stream, streams), strict=True):
+                result.grpc[str(one)] = duel
+                say(_shown(f"streams, {one}: through gRPC against the engine in process", duel))
 
 
 def _measure_host(lab: Lab, _bench: "_Bench", result: EngineResult, say: Callable[[str], None]) -> None:
@@ -174,25 +178,27 @@ class _Bench:
         self._blocks = options.blocks
         self._openblas = options.openblas
         self._expected: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._settled = False
         self.differing = 0
 
     def single(self, case: PromptCase) -> Duel:
         prompt = self._lab.tokens_of(case)
-        self._plain([prompt])
+        self._warm_up([prompt])
         return run_duel(partial(self._plain, [prompt]), lambda: self._theirs([prompt], alone=True), self._blocks)
 
     def batch(self, width: int) -> Duel:
         prompts = self._mixed(width)
-        self._plain(prompts)
+        self._warm_up(prompts)
         return run_duel(partial(self._plain, prompts), partial(self._theirs, prompts, alone=False), self._blocks)
 
     def settle(self, width: int) -> str:
-        """Runs AUTO until the policy's verdict stands; says how it stands."""
+        """Runs AUTO until the policy's verdict stands, for all widths; says how it stands."""
         for _ in range(_MOST_WARM_UP_PASSES):
+            if self._settled:
+                break
             for kind in BY_KIND:
                 self._auto(self._of_kind(width, kind))
-            if self._lab.verdict().state is not PolicyState.PROFILING:
-                break
+            self._settled = self._lab.verdict().state is not PolicyState.PROFILING
         verdict = self._lab.verdict()
         return f"{verdict.state.value.lower()}; {verdict.explanation}"
 
@@ -213,14 +219,19 @@ class _Bench:
             times_ms[side].append(self._first_of(one.ours if side == "ours" else one.theirs))
         return FirstToken(len(prompt) + 1, *(statistics.median(times) for times in times_ms.values()))
 
-    def grpc(self, stream: Stream, streams: Streams) -> Duel:
+    def grpc(self, stream: Stream, streams: Sequence[Streams]) -> list[Duel]:
+        """`streams` are all of one width."""
         prompt = self._of_kind(1, "code")[0]
-        self._streamed(stream, prompt, streams)
-        return run_duel(
-            partial(self._streamed, stream, prompt, streams),
-            partial(self._plain, [prompt] * streams.width),
+        for one in streams:
+            stream(prompt, one, _WARM_UP_TOKENS)
+        return run_duels(
+            [partial(self._streamed, stream, prompt, one) for one in streams],
+            partial(self._plain, [prompt] * streams[0].width),
             self._blocks,
         )
+
+    def _warm_up(self, prompts: Sequence[tuple[int, ...]]) -> None:
+        self._lab.run_together([(_CLASSIC, prompt) for prompt in prompts], _WARM_UP_TOKENS, ignore_eos=True)
 
     def _plain(self, prompts: Sequence[tuple[int, ...]]) -> float:
         return self._engine(_CLASSIC, prompts)

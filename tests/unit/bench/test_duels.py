@@ -3,7 +3,7 @@
 import pytest
 
 from burstgate_bench.answers import Answer, TooShortError, shared_tokens_per_second
-from burstgate_bench.duels import Duel, run_duel
+from burstgate_bench.duels import Duel, run_duel, run_duels
 
 
 def test_both_sides_run_in_turns_and_back() -> None:
@@ -16,6 +16,19 @@ def test_both_sides_run_in_turns_and_back() -> None:
     duel = run_duel(lambda: side("ours"), lambda: side("theirs"), blocks=2)
     assert order == ["ours", "theirs", "theirs", "ours"] * 2
     assert duel == Duel((1.0, 4.0, 5.0, 8.0), (2.0, 3.0, 6.0, 7.0))
+
+
+def test_sides_that_share_the_other_one_take_turns_with_it() -> None:
+    order: list[str] = []
+
+    def side(name: str) -> float:
+        order.append(name)
+        return float(len(order))
+
+    one, other = run_duels([lambda: side("one"), lambda: side("other")], lambda: side("theirs"), blocks=1)
+    assert order == ["one", "other", "theirs", "theirs", "other", "one"]
+    assert one == Duel((1.0, 6.0), (3.0, 4.0))
+    assert other == Duel((2.0, 5.0), (3.0, 4.0))
 
 
 def test_the_ratio_says_how_many_times_as_long_the_other_side_takes() -> None:
