@@ -29,7 +29,7 @@ _FIRST_TOKEN_REPEATS = 4
 _FIRST_TOKEN_BLOCKS = 4
 _FIRST_ORDINARY_TOKEN = 500
 _HOST_WIDTHS = (1, 8)
-# Enough to read a prompt into the prefix cache and to run every kind of step once.
+# Enough to read a prompt into the prefix cache and to run plain steps of its width.
 _WARM_UP_TOKENS = 8
 # A pass gives the policy a profiled burst or two of each kind; it needs four in all.
 _MOST_WARM_UP_PASSES = 6
@@ -183,12 +183,12 @@ class _Bench:
 
     def single(self, case: PromptCase) -> Duel:
         prompt = self._lab.tokens_of(case)
-        self._warm_up([prompt])
+        self._warm_up([prompt], alone=True)
         return run_duel(partial(self._plain, [prompt]), lambda: self._theirs([prompt], alone=True), self._blocks)
 
     def batch(self, width: int) -> Duel:
         prompts = self._mixed(width)
-        self._warm_up(prompts)
+        self._warm_up(prompts, alone=False)
         return run_duel(partial(self._plain, prompts), partial(self._theirs, prompts, alone=False), self._blocks)
 
     def settle(self, width: int) -> str:
@@ -230,8 +230,9 @@ class _Bench:
             self._blocks,
         )
 
-    def _warm_up(self, prompts: Sequence[tuple[int, ...]]) -> None:
+    def _warm_up(self, prompts: Sequence[tuple[int, ...]], *, alone: bool) -> None:
         self._lab.run_together([(_CLASSIC, prompt) for prompt in prompts], _WARM_UP_TOKENS, ignore_eos=True)
+        self._their_answers(prompts, _WARM_UP_TOKENS, alone=alone)
 
     def _plain(self, prompts: Sequence[tuple[int, ...]]) -> float:
         return self._engine(_CLASSIC, prompts)
@@ -245,13 +246,16 @@ class _Bench:
         return shared_tokens_per_second(answers)
 
     def _theirs(self, prompts: Sequence[tuple[int, ...]], *, alone: bool) -> float:
+        answers = self._their_answers(prompts, self._tokens, alone=alone)
+        return answers[0].tokens_per_second if alone else shared_tokens_per_second(answers)
+
+    def _their_answers(self, prompts: Sequence[tuple[int, ...]], tokens: int, *, alone: bool) -> Sequence[Answer]:
         baseline = self._lab.baseline
         if alone:
             one = baseline.mlx_lm_on_openblas if self._openblas else baseline.mlx_lm
-            answers = [one(prompts[0], self._tokens)]
-            return answers[0].tokens_per_second
+            return [one(prompts[0], tokens)]
         batch = baseline.mlx_lm_batch_on_openblas if self._openblas else baseline.mlx_lm_batch
-        return shared_tokens_per_second(batch(prompts, self._tokens))
+        return batch(prompts, tokens)
 
     def _streamed(self, stream: Stream, prompt: tuple[int, ...], streams: Streams) -> float:
         deliveries = stream(prompt, streams, self._tokens)
