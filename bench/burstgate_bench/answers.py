@@ -53,16 +53,14 @@ class Answer:
 
 
 def shared_tokens_per_second(answers: Sequence[Answer]) -> float:
-    """Tokens of all answers over the time during which every one of them was being written.
+    """The rates of all answers, added up, during the time in which every one of them was being written.
 
-    That is from the last first delivery to the first last one; before and after, the batch is narrower. Raises
-    `TooShortError`.
+    That is from the last first delivery to the first last one; before and after, the batch is narrower. A step's
+    tokens reach the answers one after another, so each answer is timed between deliveries of its own: a clock that
+    all share would stop while the last step has been handed to some of them only. Raises `TooShortError`.
     """
     start, end = _shared_window(answers)
-    tokens = sum(count for answer in answers for at, count in answer.deliveries if start < at <= end)
-    if tokens < len(answers) or not end > start:
-        raise TooShortError(f"{len(answers)} answers were written together for too short a time")
-    return tokens * 1e3 / (end - start)
+    return sum(_tokens_per_second(answer, start, end) for answer in answers)
 
 
 def shared_steps(answers: Sequence[Answer]) -> list[Step]:
@@ -77,6 +75,15 @@ def shared_steps(answers: Sequence[Answer]) -> list[Step]:
         Step(max(step.draft_width for step in steps), sum(step.tokens for step in steps), steps[0].ms)
         for steps in zip(*rows, strict=False)
     ]
+
+
+def _tokens_per_second(answer: Answer, start: float, end: float) -> float:
+    """Between the answer's last delivery at `start` or before and its last one at `end` or before."""
+    first_at = max(at for at, _ in answer.deliveries if at <= start)
+    counted = [(at, count) for at, count in answer.deliveries if first_at < at <= end]
+    if not counted:
+        raise TooShortError("the answers were written together for too short a time")
+    return sum(count for _, count in counted) * 1e3 / (counted[-1][0] - first_at)
 
 
 def _shared_window(answers: Sequence[Answer]) -> tuple[float, float]:

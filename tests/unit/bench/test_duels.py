@@ -49,6 +49,16 @@ def test_a_batch_is_timed_while_all_of_it_runs() -> None:
     assert shared_tokens_per_second([early, late]) == pytest.approx(25.0)
 
 
+def test_a_rate_does_not_depend_on_how_a_steps_tokens_are_handed_out() -> None:
+    # Four answers get a token a step, all at once or, as from an engine, one after another.
+    at_once = [delivered(*((100.0 * step, 1) for step in range(5))) for _ in range(4)]
+    in_turn = [delivered(*((100.0 * step + 0.1 * row, 1) for step in range(5))) for row in range(4)]
+    assert shared_tokens_per_second(at_once) == pytest.approx(40.0)
+    assert shared_tokens_per_second(in_turn) == pytest.approx(40.0)
+
+
 def test_answers_that_hardly_ran_together_have_no_rate() -> None:
-    with pytest.raises(TooShortError, match="2 answers"):
+    with pytest.raises(TooShortError, match="too short a time"):
         shared_tokens_per_second([delivered((0.0, 1), (10.0, 1)), delivered((10.0, 1), (20.0, 1))])
+    with pytest.raises(TooShortError, match="too short a time"):
+        shared_tokens_per_second([delivered((0.0, 1), (90.0, 1)), delivered((10.0, 1), (20.0, 1), (30.0, 1))])
