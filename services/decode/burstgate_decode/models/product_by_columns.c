@@ -11,7 +11,9 @@
 
 static inline __attribute__((always_inline)) void tile(const int rows, const int vectors, const operands *of,
                                                        const float *a, const float *b, float *c) {
-  lanes sums[TILE_ROWS][TILE_WIDTH] = {0};
+  lanes sums[TILE_ROWS][TILE_WIDTH];
+  for (int r = 0; r < rows; r++)
+    for (int v = 0; v < vectors; v++) sums[r][v] = (lanes){0};
   for (int i = 0; i < of->k; i++) {
     lanes values[TILE_WIDTH];
     for (int v = 0; v < vectors; v++) values[v] = load(b + i * of->ldb + v * LANES);

@@ -46,7 +46,9 @@ static inline quad totals(const lanes *sums) {
 
 static inline __attribute__((always_inline)) void tile(const int rows, const int columns, const operands *of,
                                                        const float *a, const float *b, float *c) {
-  lanes sums[TILE_ROWS][TILE_WIDTH] = {0};
+  lanes sums[TILE_ROWS][TILE_WIDTH];
+  for (int r = 0; r < rows; r++)
+    for (int j = 0; j < columns; j++) sums[r][j] = (lanes){0};
   int i = 0;
   for (; i + LANES <= of->k; i += LANES) {
     lanes x[TILE_ROWS];
