@@ -19,6 +19,7 @@ from burstgate_decode.engine.request import Clock
 from burstgate_decode.models.arrays import as_float
 from burstgate_decode.models.blas import BlasReport
 from burstgate_decode.models.cpu_attention import original_attention
+from burstgate_decode.models.lean_layers import original_layers
 from burstgate_decode.models.sequence_cache import cache_arrays
 from burstgate_decode.models.table_rope import original_ropes
 from burstgate_decode.models.target import Target
@@ -100,7 +101,8 @@ class Baseline:
 
     def _original(self, run: Callable[..., _Result], *args: Any) -> _Result:
         """Runs it on the model as mlx-lm loads it."""
-        with original_ropes(self._target.model), original_attention(self._target.model):
+        model = self._target.model
+        with original_ropes(model), original_attention(model), original_layers(model):
             return run(*args)
 
     def _on_openblas(self, run: Callable[..., _Result], *args: Any) -> _Result:

@@ -23,6 +23,7 @@ from burstgate_decode.models.arrays import as_int
 from burstgate_decode.models.errors import ModelError
 from burstgate_decode.models.fingerprint import fingerprint
 from burstgate_decode.models.kv_span import KvSpan
+from burstgate_decode.models.lean_layers import make_layers_lean
 from burstgate_decode.models.ragged_cache import RaggedCache
 from burstgate_decode.models.table_rope import share_rope_tables
 from burstgate_decode.models.target import Split, Target
@@ -77,6 +78,7 @@ def load_mtp_head(path: Path, target: Target) -> Drafter:
     block.set_dtype(table.dtype)
     if mx.default_device() == mx.Device(mx.cpu):
         share_rope_tables(block)
+        make_layers_lean(block)
     mx.eval(block.parameters(), table, ids)
     return _MtpDrafter(path, block, split, table, ids)
 

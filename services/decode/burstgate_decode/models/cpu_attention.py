@@ -79,9 +79,13 @@ def _attend(queries: mx.array, keys: mx.array, values: mx.array, scale: float, m
     scores = (scale * queries).reshape(*products, -1) @ keys[:, :, None].swapaxes(-1, -2)
     if mask is not None:
         seen = _causal(count, length) if isinstance(mask, str) else mask
-        apart = scores.reshape(rows, heads, count, length)
-        scores = mx.where(seen, apart, mx.finfo(mx.float32).min).reshape(scores.shape)
+        scores = _masked(seen, scores.reshape(rows, heads, count, length)).reshape(scores.shape)
     return (softmax(scores) @ values[:, :, None]).reshape(rows, heads, count, -1)
+
+
+@partial(mx.compile, shapeless=True)
+def _masked(seen: mx.array, scores: mx.array) -> mx.array:
+    return mx.where(seen, scores, mx.finfo(mx.float32).min)
 
 
 def _causal(count: int, length: int) -> mx.array:

@@ -17,6 +17,7 @@ from mlx_lm.utils import load as load_with_mlx_lm
 from burstgate_decode.models.cpu_attention import use_cpu_attention
 from burstgate_decode.models.errors import ModelError
 from burstgate_decode.models.fingerprint import fingerprint
+from burstgate_decode.models.lean_layers import use_lean_layers
 from burstgate_decode.models.table_rope import use_table_ropes
 from burstgate_decode.models.target import Target, irreversible_caches, packs_rows, split_model, takes_ragged_cache
 
@@ -39,6 +40,7 @@ def load_target(reference: str) -> Target:
     if on_cpu:
         use_table_ropes(model, vocab_size)
         use_cpu_attention(model, vocab_size)
+        use_lean_layers(model, vocab_size)
     shares_forwards = takes_ragged_cache(model, vocab_size)
     return Target(
         model=model,

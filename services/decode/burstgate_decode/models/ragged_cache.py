@@ -164,7 +164,7 @@ class _Window:
         self.lengths = lengths
         self.slots = slots
         self.packing = packing
-        self._places: tuple[mx.array, mx.array] | None = None
+        self._places: dict[tuple[int, ...], mx.array] = {}
         if packing is not None:
             self.offset: int | mx.array = packing.positions(lengths)
         else:
@@ -183,11 +183,10 @@ class _Window:
             start = self.lengths[0]
             held[self.first : self.first + 1, :, start : start + count] = new
             return held
-        if self._places is None:
-            self._places = self._new_places(count)
-        slots, positions = self._places
-        held[slots, :, positions] = new.transpose(0, 2, 1, 3)
-        return held
+        # As rows of one matrix: an assignment by slots and positions would be three times as many operations.
+        places, size = self._places_in(held.shape, new.shape), new.shape[3]
+        rows = mx.put_along_axis(held.reshape(-1, size), places, new.reshape(-1, size), axis=0)
+        return rows.reshape(held.shape)
 
     def mask(self, count: int, window_size: int | None) -> mx.array:
         """`[B, 1, L, keys]`: which keys each new token of each row may see."""
@@ -197,13 +196,22 @@ class _Window:
         seen = keys <= tokens
         return seen if window_size is None else seen & (keys > tokens - window_size)
 
+    def _places_in(self, held: tuple[int, ...], new: tuple[int, ...]) -> mx.array:
+        """Which rows of `[slots * heads * capacity, size]` the new entries are, `[entries, size]`; layers share it."""
+        if held not in self._places:
+            _, heads, capacity, size = held
+            slots, positions = self._new_places(new[2])
+            rows = (slots * heads + mx.arange(heads)[:, None]) * capacity + positions
+            self._places[held] = mx.broadcast_to(rows.reshape(-1, 1), (rows.size, size))
+        return self._places[held]
+
     def _new_places(self, count: int) -> tuple[mx.array, mx.array]:
-        """Slots and positions of `count` new entries of each row, or of the packed ones."""
+        """Slots and positions of `count` new entries of each row `[B, 1, count]`, or of the packed ones `[1, 1, T]`."""
         if self.packing is not None:
             slots = mx.array([self.first + row for row, _ in self.packing.places])
-            return slots[None], self.packing.positions(self.lengths)[None]
-        rows = mx.arange(self.first, self.first + len(self.lengths))
-        return rows[:, None], mx.array(self.lengths)[:, None] + mx.arange(count)
+            return slots[None, None], self.packing.positions(self.lengths)[None, None]
+        slots = mx.arange(self.first, self.first + len(self.lengths))[:, None, None]
+        return slots, (mx.array(self.lengths)[:, None] + mx.arange(count))[:, None]
 
 
 class _WindowLayer:

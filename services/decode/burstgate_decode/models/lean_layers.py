@@ -1,0 +1,83 @@
+"""Layers on CPUs of fewer operations.
+
+MLX has no CPU kernel for root-mean-square norms: each composes thirteen operations. Building one and handing it
+to the thread that computes takes time on the cores that compute, however little it does, and a step of a small model
+has thousands. Here a norm of a step is a square, a sum and a fused kernel, and a linear layer keeps the transposed view
+of its weight. The results have the same bits, which is checked on the model itself before it stays so.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from burstgate_decode.models.same_bits import change_if_same
+
+# More positions, as in prompts, gain nothing: a kernel that broadcasts outweighs the operations.
+_MOST_POSITIONS = 64
+
+
+def use_lean_layers(model: nn.Module, vocab_size: int) -> bool:
+    """Swaps in layers of fewer operations if the model then computes the same bits; whether it does."""
+    return change_if_same(model, vocab_size, partial(make_layers_lean, model), partial(_put_back, model))
+
+
+def make_layers_lean(model: nn.Module) -> None:
+    """Swaps in layers of fewer operations, unchecked: for drafters, whose bits change no text."""
+    for layer in model.modules():
+        if type(layer) is nn.RMSNorm:
+            layer.__class__ = _LeanNorm
+        elif type(layer) is nn.Linear:
+            layer.__class__ = _LeanLinear
+            layer.keep_view()
+
+
+@contextmanager
+def original_layers(model: nn.Module) -> Iterator[None]:
+    """The model as mlx-lm made it, for the length of the block."""
+    changed = _put_back(model)
+    try:
+        yield
+    finally:
+        if changed:
+            make_layers_lean(model)
+
+
+def _put_back(model: nn.Module) -> bool:
+    lean = [layer for layer in model.modules() if isinstance(layer, _LeanNorm | _LeanLinear)]
+    for layer in lean:
+        layer.__class__ = nn.RMSNorm if isinstance(layer, _LeanNorm) else nn.Linear
+    return bool(lean)
+
+
+class _LeanNorm(nn.RMSNorm):  # type: ignore[misc]
+    """Takes the place of `nn.RMSNorm`."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        size = x.shape[-1]
+        if x.size > _MOST_POSITIONS * size or x.dtype != mx.float32:
+            whole: mx.array = super().__call__(x)
+            return whole
+        return _norm(x, self.weight, self.eps, 1 / size)
+
+
+class _LeanLinear(nn.Linear):  # type: ignore[misc]
+    """Takes the place of `nn.Linear`."""
+
+    def keep_view(self) -> None:
+        """Evaluates the transposed view; to be called again whenever the weight changes."""
+        # Not a parameter, since its name begins so.
+        self._transposed = self.weight.T
+        mx.eval(self._transposed)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return mx.addmm(self.bias, x, self._transposed) if "bias" in self else x @ self._transposed
+
+
+@partial(mx.compile, shapeless=True)
+def _norm(x: mx.array, weight: mx.array, eps: float, share: float) -> mx.array:
+    # Without `mx.mean`, which counts the elements in an operation of its own.
+    mean = mx.sum(mx.square(x), axis=-1, keepdims=True) * share
+    return x * mx.rsqrt(mean + eps) * weight
