@@ -4,6 +4,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import mlx.core as mx
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -138,6 +139,22 @@ def test_steady_decoding_allocates_nothing() -> None:
     for step in range(200):
         run(cache, [[step % VOCAB]] * 3, 0)
     assert cache.nbytes == before
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_rows_write_into_the_memory_there_is(count: int) -> None:
+    cache = RaggedCache(LAYERS)
+    for row in range(3):
+        run(cache, [[1, 2, 3][: row + 1]], cache.open())
+    mx.eval(cache.arrays())
+    before = addresses(cache)
+    for _ in range(3):
+        mx.eval(run(cache, [[4] * count] * 3, 0), cache.arrays())
+        assert addresses(cache) == before
+
+
+def addresses(cache: RaggedCache) -> list[int]:
+    return [np.asarray(memoryview(array)).ctypes.data for array in cache.arrays()]
 
 
 def test_a_long_row_that_leaves_takes_its_memory_along() -> None:

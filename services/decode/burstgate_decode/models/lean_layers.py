@@ -41,15 +41,16 @@ def original_layers(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        if changed:
-            make_layers_lean(model)
+        for layer, lean in changed:
+            layer.__class__ = lean
 
 
-def _put_back(model: nn.Module) -> bool:
-    lean = [layer for layer in model.modules() if isinstance(layer, _LeanNorm | _LeanLinear)]
-    for layer in lean:
-        layer.__class__ = nn.RMSNorm if isinstance(layer, _LeanNorm) else nn.Linear
-    return bool(lean)
+def _put_back(model: nn.Module) -> list[tuple[nn.Module, type[nn.Module]]]:
+    """Returns the layers that were lean, and the classes they had."""
+    changed = [(layer, type(layer)) for layer in model.modules() if isinstance(layer, _LeanNorm | _LeanLinear)]
+    for layer, lean in changed:
+        layer.__class__ = nn.RMSNorm if lean is _LeanNorm else nn.Linear
+    return changed
 
 
 class _LeanNorm(nn.RMSNorm):  # type: ignore[misc]
