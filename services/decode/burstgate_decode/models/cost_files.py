@@ -20,7 +20,7 @@ import pydantic
 
 from burstgate_policy.core.types import CostCell, PolicyKey
 
-METHOD: Final = 3
+METHOD: Final = 4
 """To be raised when cells are measured otherwise, or cost what they did not, so that older tables are not compared with
 newer ones."""
 

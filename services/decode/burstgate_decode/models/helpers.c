@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define SPINS 4000 /* Pauses before a helper sleeps: about as long as what lies between two products of a forward. */
 
@@ -25,12 +26,17 @@ static struct {
           .wake = PTHREAD_COND_INITIALIZER,
           .once = PTHREAD_ONCE_INIT};
 
+static int first_of(const work *work, int part) { return (int)((long)work->count * part / work->parts); }
+
 /* Takes shares until none is left. Whoever is held up keeps nothing but the one it is at from the others. */
-static void work_on(work *work) {
-  for (;;) {
-    int first = atomic_fetch_add_explicit(&work->next, work->share, memory_order_relaxed);
-    if (first >= work->count) return;
-    work->run(work, first, work->count - first < work->share ? work->count : first + work->share);
+static void work_on(work *work, int thread) {
+  for (int turn = 0; turn < work->parts; turn++) {
+    int part = (thread + turn) % work->parts, end = first_of(work, part + 1);
+    for (;;) {
+      int first = atomic_fetch_add_explicit(&work->next[part], work->share, memory_order_relaxed);
+      if (first >= end) break;
+      work->run(work, first, end - first < work->share ? end : first + work->share);
+    }
   }
 }
 
@@ -56,15 +62,14 @@ static unsigned wait_for_more_than(unsigned seen) {
   return atomic_load(&pool.products);
 }
 
-static void *help(void *unused) {
-  (void)unused;
+static void *help(void *number) {
   unsigned seen = 0;
   for (;;) {
     seen = wait_for_more_than(seen);
     /* Announced before the work is looked at: its owner closes it first and then waits for whoever is inside. */
     atomic_fetch_add(&pool.inside, 1);
     work *open = atomic_load(&pool.open);
-    if (open) work_on(open);
+    if (open) work_on(open, (int)(intptr_t)number);
     atomic_fetch_sub(&pool.inside, 1);
   }
   return NULL;
@@ -73,7 +78,7 @@ static void *help(void *unused) {
 static void start_helpers(void) {
   for (int i = 1; i < pool.threads; i++) {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, help, NULL)) return;
+    if (pthread_create(&thread, NULL, help, (void *)(intptr_t)i)) return;
     pthread_detach(thread);
   }
 }
@@ -98,13 +103,15 @@ int burstgate_share_of(int count, int threads) {
 }
 
 void burstgate_run(work *work, int threads) {
+  work->parts = threads < 1 ? 1 : threads < MOST_PARTS ? threads : MOST_PARTS;
+  for (int part = 0; part < work->parts; part++) atomic_init(&work->next[part], first_of(work, part));
   int helped = threads > 1 && work->count > work->share && !pthread_mutex_trylock(&pool.taken);
   if (helped) {
     pool.threads = pool.threads ? pool.threads : threads;
     pthread_once(&pool.once, start_helpers);
     call_helpers(work);
   }
-  work_on(work);
+  work_on(work, 0);
   if (helped) {
     wait_for_helpers();
     pthread_mutex_unlock(&pool.taken);

@@ -4,11 +4,14 @@
 
 #include <stdatomic.h>
 
-/* The first member of what a product needs to know: `count` pieces, which threads take `share` at a time. */
+#define MOST_PARTS 64
+
+/* The first member of what a product needs to know: `count` pieces, which threads take `share` at a time, each of a
+ * part of its own as long as that lasts, so that what it takes next lies behind what it has. */
 typedef struct work {
   void (*run)(const struct work *work, int first, int last);
-  int count, share;
-  atomic_int next; /* A piece that nobody has taken. */
+  int count, share, parts;
+  atomic_int next[MOST_PARTS]; /* Of each part the first piece that nobody has taken. */
 } work;
 
 /* How many of `count` pieces make some shares for each thread, so that one that is held up delays the others by little. */

@@ -4,17 +4,22 @@
  * It owns one promise: an output is one chain of multiply-adds for each lane of a vector, over k from the first to the
  * last, and the lanes are added in one order. So neither the number of rows, nor a row's place, nor the split among
  * threads can change a bit. Rows of both factors are read as they lie, so that nothing is repacked: a weight comes from
- * memory once and meets all rows while it is in a cache.
+ * memory once, while the columns before it are multiplied, and meets all rows of a block while it is in a cache.
  */
 #include "helpers.h"
 #include "lanes.h"
 #include "products.h"
 
-#define BLOCK_ROWS 24 /* Rows that stay in a cache while a thread's columns go by. */
+#define BLOCK_ROWS 48 /* Rows that stay in a cache while a thread's columns go by. */
+#define STEP_BYTES (TILE_WIDTH * LANES * (int)sizeof(float)) /* That a tile reads of a weight in one step over k. */
+#define LINE_BYTES 64
+#define LINES (STEP_BYTES / LINE_BYTES)
 #define MOST_PIECES 8 /* That a thread takes at a time: so much of a weight fits the second cache. */
 
 typedef float octet __attribute__((vector_size(32)));
 typedef float quad __attribute__((vector_size(16)));
+
+static inline int smaller(int x, int y) { return x < y ? x : y; }
 
 /* Adds by halves. */
 static inline quad folded(lanes x) {
@@ -44,13 +49,16 @@ static inline quad totals(const lanes *sums) {
   return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
 }
 
+/* Meanwhile fetches `lines` from `ahead` on in each step over k, and then goes on by `stride` bytes. */
 static inline __attribute__((always_inline)) void tile(const int rows, const int columns, const operands *of,
-                                                       const float *a, const float *b, float *c) {
+                                                       const float *a, const float *b, float *c, const char *ahead,
+                                                       const int lines, int stride) {
   lanes sums[TILE_ROWS][TILE_WIDTH];
   for (int r = 0; r < rows; r++)
     for (int j = 0; j < columns; j++) sums[r][j] = (lanes){0};
   int i = 0;
-  for (; i + LANES <= of->k; i += LANES) {
+  for (; i + LANES <= of->k; i += LANES, ahead += stride) {
+    for (int line = 0; line < lines; line++) __builtin_prefetch(ahead + line * LINE_BYTES, 0, 2);
     lanes x[TILE_ROWS];
     for (int r = 0; r < rows; r++) x[r] = load(a + r * of->lda + i);
     for (int j = 0; j < columns; j++) {
@@ -66,17 +74,27 @@ static inline __attribute__((always_inline)) void tile(const int rows, const int
   }
 }
 
-/* Rows `row` to `end` of columns `first` to `last`, in tiles of nearly equal height. */
-static void multiply(const operands *of, int row, int end, int first, int last) {
-  while (row < end) {
-    int left = end - row, rows = left / ((left + TILE_ROWS - 1) / TILE_ROWS), j = first;
+/* Rows `row` to `end` of the columns from `j` on, TILE_WIDTH or fewer, in tiles of nearly equal height. */
+static void multiply(const operands *of, int row, int end, int j, int columns) {
+  int tiles = (end - row + TILE_ROWS - 1) / TILE_ROWS, next = j + TILE_WIDTH, stride = STEP_BYTES / tiles;
+  const float *b = of->b + j * of->ldb;
+  /* What this thread mostly reads next. Memory gives it as evenly as the tiles ask for it. */
+  const char *ahead = (const char *)(next + TILE_WIDTH <= of->n ? of->b + next * of->ldb : b);
+  for (; row < end; tiles--) {
+    int rows = (end - row) / tiles;
     const float *a = of->a + row * of->lda;
-    float *c = of->c + row * of->ldc;
-#define WHOLE_TILE(count) tile(count, TILE_WIDTH, of, a, of->b + j * of->ldb, c + j)
-#define ONE_COLUMN(count) tile(count, 1, of, a, of->b + j * of->ldb, c + j)
-    for (; j + TILE_WIDTH <= last; j += TILE_WIDTH) WITH_ROWS(rows, WHOLE_TILE)
-    for (; j < last; j++) WITH_ROWS(rows, ONE_COLUMN)
+    float *c = of->c + row * of->ldc + j;
+#define BUSY_TILE(count) tile(count, TILE_WIDTH, of, a, b, c, ahead, LINES, stride)
+#define CALM_TILE(count) tile(count, TILE_WIDTH, of, a, b, c, ahead, 1, stride)
+#define ONE_COLUMN(count) tile(count, 1, of, a, b + left * of->ldb, c + left, ahead, 0, 0)
+    if (columns < TILE_WIDTH)
+      for (int left = 0; left < columns; left++) WITH_ROWS(rows, ONE_COLUMN)
+    else if (stride > LINE_BYTES)
+      WITH_ROWS(rows, BUSY_TILE)
+    else
+      WITH_ROWS(rows, CALM_TILE)
     row += rows;
+    ahead += stride * (of->k / LANES);
   }
 }
 
@@ -87,9 +105,11 @@ typedef struct {
 
 static void run(const work *work, int first, int last) {
   const operands *of = ((const by_rows *)work)->of;
-  int end = last * TILE_WIDTH < of->n ? last * TILE_WIDTH : of->n;
   for (int row = 0; row < of->m; row += BLOCK_ROWS)
-    multiply(of, row, of->m - row < BLOCK_ROWS ? of->m : row + BLOCK_ROWS, first * TILE_WIDTH, end);
+    for (int piece = first; piece < last; piece++) {
+      int j = piece * TILE_WIDTH;
+      multiply(of, row, smaller(of->m, row + BLOCK_ROWS), j, smaller(of->n - j, TILE_WIDTH));
+    }
 }
 
 void burstgate_product_by_rows(const operands *of, int threads) {
