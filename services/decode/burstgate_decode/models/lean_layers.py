@@ -69,12 +69,16 @@ class _LeanLinear(nn.Linear):  # type: ignore[misc]
 
     def keep_view(self) -> None:
         """Evaluates the transposed view; to be called again whenever the weight changes."""
-        # Not a parameter, since its name begins so.
+        # Not parameters, since their names begin so.
         self._transposed = self.weight.T
-        mx.eval(self._transposed)
+        self._of_one = self._transposed[None]
+        mx.eval(self._transposed, self._of_one)
 
     def __call__(self, x: mx.array) -> mx.array:
-        return mx.addmm(self.bias, x, self._transposed) if "bias" in self else x @ self._transposed
+        if "bias" in self:
+            return mx.addmm(self.bias, x, self._transposed)
+        # Otherwise MLX makes a matrix of the batch and a batch of the product.
+        return x @ (self._of_one if x.ndim == 3 and x.shape[0] == 1 else self._transposed)
 
 
 @partial(mx.compile, shapeless=True)
