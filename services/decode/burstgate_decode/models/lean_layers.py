@@ -78,7 +78,8 @@ class _LeanLinear(nn.Linear):  # type: ignore[misc]
         if "bias" in self:
             return mx.addmm(self.bias, x, self._transposed)
         # Otherwise MLX makes a matrix of the batch and a batch of the product.
-        return x @ (self._of_one if x.ndim == 3 and x.shape[0] == 1 else self._transposed)
+        product: mx.array = x @ (self._of_one if x.ndim == 3 and x.shape[0] == 1 else self._transposed)
+        return product
 
 
 @partial(mx.compile, shapeless=True)
