@@ -1,8 +1,8 @@
 /*
  * Threads that help whoever multiplies; one product at a time has their help.
  *
- * Between products they wait awake for about as long as it takes to be woken, and longer where there are many of them: a
- * thread that waits awake keeps its core from whoever builds the next operations, one of a few cores or one of many.
+ * Between products they wait awake, since being woken takes longer than many products; the fewer there are the shorter,
+ * since who waits awake keeps its core from whoever builds the next operations, one of a few cores or one of many.
  */
 #include "helpers.h"
 
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SPINS_A_THREAD 150 /* Pauses before a helper sleeps, for each thread that there is. */
+#define SPINS_A_HELPER 500 /* Pauses before a helper sleeps, for each that there is. */
 
 static struct {
   pthread_mutex_t taken, lock;
@@ -50,7 +50,7 @@ static inline void pause_for_a_moment(void) {
 }
 
 static unsigned wait_for_more_than(unsigned seen) {
-  for (int i = 0; i < SPINS_A_THREAD * pool.threads; i++) {
+  for (int i = 0; i < SPINS_A_HELPER * (pool.threads - 1); i++) {
     unsigned now = atomic_load(&pool.products);
     if (now != seen) return now;
     pause_for_a_moment();
@@ -96,7 +96,7 @@ static void call_helpers(work *work) {
 static void wait_for_helpers(void) {
   atomic_store(&pool.open, NULL);
   for (int i = 0; atomic_load(&pool.inside); i++)
-    i < SPINS_A_THREAD * pool.threads ? pause_for_a_moment() : (void)sched_yield();
+    i < SPINS_A_HELPER * (pool.threads - 1) ? pause_for_a_moment() : (void)sched_yield();
 }
 
 int burstgate_share_of(int count, int threads) {
