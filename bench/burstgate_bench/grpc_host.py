@@ -1,11 +1,12 @@
 """The engine of a lab behind the real gRPC service, on a Unix socket of this process.
 
-Server and engine share a process, as in the decode service.
+Server and engine share a process and its interpreter, as in the decode service.
 """
 
 import asyncio
 import contextlib
 import importlib.metadata
+import sys
 import tempfile
 import threading
 import time
@@ -16,6 +17,7 @@ import grpc
 from burstgate.decode.v1 import decode_pb2, decode_pb2_grpc
 from burstgate_decode.config import DecodeSettings
 from burstgate_decode.engine.engine import Engine
+from burstgate_decode.server import SWITCH_INTERVAL_S
 from burstgate_decode.servicer import DecodeServicer, ServerFacts
 from burstgate_decode.serving import Serving
 from burstgate_runtime.interceptors import CallInterceptor
@@ -42,6 +44,8 @@ def served(engine: Engine, serving: Serving, settings: DecodeSettings) -> Iterat
             await stop.wait()
             await server.stop(None)
 
+        switch_interval_s = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), name="grpc-host")
         thread.start()
         try:
@@ -51,3 +55,4 @@ def served(engine: Engine, serving: Serving, settings: DecodeSettings) -> Iterat
             loop.call_soon_threadsafe(stop.set)
             thread.join()
             loop.close()
+            sys.setswitchinterval(switch_interval_s)

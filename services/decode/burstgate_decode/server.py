@@ -22,12 +22,12 @@ _log = structlog.get_logger(__name__)
 _SERVICE = decode_pb2.DESCRIPTOR.services_by_name["DecodeService"].full_name
 # The round loop's Python and the event loop share the interpreter: at the default of 5 ms a busy round loop
 # holds up every call for that long.
-_SWITCH_INTERVAL_S = 0.0005
+SWITCH_INTERVAL_S = 0.0005
 
 
 async def serve(settings: DecodeSettings, blas: BlasReport) -> bool:
     """Serves until a stop signal; returns whether the drain was completed. Raises ServeError or ModelError."""
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     version = importlib.metadata.version("burstgate")
     loaded: list[Loaded] = []
 
