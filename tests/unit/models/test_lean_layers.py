@@ -32,15 +32,17 @@ def test_a_norm(count: int, dtype: mx.Dtype) -> None:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_linear_layer(bias: bool) -> None:
+@pytest.mark.parametrize("shape", [(5,), (1, 5), (2, 5), (1, 2, 5)])
+def test_a_linear_layer(bias: bool, shape: tuple[int, ...]) -> None:
     linear = nn.Linear(96, 32, bias=bias)
-    x = mx.random.normal((2, 5, 96))
+    x = mx.random.normal((*shape, 96))
     expected = linear(x)
     mx.eval(expected)
     names = [name for name, _ in tree_flatten(linear.parameters())]
     make_layers_lean(linear)
+    assert linear(x).shape == expected.shape
     assert mx.array_equal(linear(x), expected).item()
-    # The view is no parameter of the model.
+    # No view is a parameter of the model.
     assert [name for name, _ in tree_flatten(linear.parameters())] == names
 
 

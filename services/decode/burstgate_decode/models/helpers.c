@@ -11,7 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SPINS_A_HELPER 500 /* Pauses before a helper sleeps, for each that there is. */
+#define PAUSES_A_HELPER 500 /* Before a helper sleeps, for each that there is. */
+#define MOST_PAUSES 4000    /* About as long as what lies between two products of a forward. */
 
 static struct {
   pthread_mutex_t taken, lock;
@@ -49,8 +50,13 @@ static inline void pause_for_a_moment(void) {
 #endif
 }
 
+static int pauses(void) {
+  int all = PAUSES_A_HELPER * (pool.threads - 1);
+  return all < MOST_PAUSES ? all : MOST_PAUSES;
+}
+
 static unsigned wait_for_more_than(unsigned seen) {
-  for (int i = 0; i < SPINS_A_HELPER * (pool.threads - 1); i++) {
+  for (int left = pauses(); left > 0; left--) {
     unsigned now = atomic_load(&pool.products);
     if (now != seen) return now;
     pause_for_a_moment();
@@ -95,8 +101,7 @@ static void call_helpers(work *work) {
 
 static void wait_for_helpers(void) {
   atomic_store(&pool.open, NULL);
-  for (int i = 0; atomic_load(&pool.inside); i++)
-    i < SPINS_A_HELPER * (pool.threads - 1) ? pause_for_a_moment() : (void)sched_yield();
+  for (int left = pauses(); atomic_load(&pool.inside); left--) left > 0 ? pause_for_a_moment() : (void)sched_yield();
 }
 
 int burstgate_share_of(int count, int threads) {

@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-#define MOST_PARTS 64
+#define MOST_PARTS 64 /* As many threads as OpenBLAS has; more would share parts. */
 
 /* The first member of what a product needs to know: `count` pieces, which threads take `share` at a time, each of a
  * part of its own as long as that lasts, so that what it takes next lies behind what it has. */
