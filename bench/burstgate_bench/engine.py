@@ -16,8 +16,12 @@ from burstgate_bench.engine_parts import Part
 
 
 def main(
-    tokens: Annotated[int, typer.Option(min=16, max=2000, help="Tokens of every answer; of half as many through gRPC.")] = 80,
-    blocks: Annotated[int, typer.Option(min=1, max=50, help="ABBA blocks; each gives two samples a side, six through gRPC.")] = 1,
+    tokens: Annotated[
+        int, typer.Option(min=16, max=2000, help="Tokens of every answer; through gRPC half as many.")
+    ] = 80,
+    blocks: Annotated[
+        int, typer.Option(min=1, max=50, help="ABBA blocks; each gives two samples a side, or more.")
+    ] = 1,
     openblas: Annotated[
         bool, typer.Option("--openblas", help="Let mlx-lm run on OpenBLAS's products instead of the shim's.")
     ] = False,

@@ -27,6 +27,8 @@ _GRPC_STREAMS = ((Streams(1, 1),), (Streams(1, 8), Streams(8, 1)))
 # A few per cent that are lost want more samples than what speculation wins, and need no longer ones.
 _GRPC_BLOCKS = 3
 _GRPC_SHARE = 2
+# Calls start one after another: in fewer tokens their answers are hardly written together.
+_GRPC_LEAST_TOKENS = 16
 _FIRST_TOKEN_REPEATS = 4
 # A difference of a few milliseconds in a second wants more samples than a ratio.
 _FIRST_TOKEN_BLOCKS = 4
@@ -224,7 +226,7 @@ class _Bench:
 
     def grpc(self, stream: Stream, streams: Sequence[Streams]) -> list[Duel]:
         """`streams` are all of one width."""
-        prompt, tokens = self._of_kind(1, "code")[0], self._tokens // _GRPC_SHARE
+        prompt, tokens = self._of_kind(1, "code")[0], max(self._tokens // _GRPC_SHARE, _GRPC_LEAST_TOKENS)
         for one in streams:
             stream(prompt, one, _WARM_UP_TOKENS)
         return run_duels(
