@@ -6,7 +6,7 @@ the drafter's own cache is dropped before it returns.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import mlx.core as mx
 
@@ -53,6 +53,20 @@ class DraftBatch(Protocol):
 
         With `goes_on` it may return fewer of each, but at least 1; a drafter whose drafts cost nothing may ignore it.
         What is drafted for a row of which nothing was observed has no meaning.
+        """
+        ...
+
+
+@runtime_checkable
+class DraftsAhead(Protocol):
+    """What a `DraftBatch` may offer besides: it starts on a round's first draft while the verify before is not read."""
+
+    def draft_ahead(self, hidden: mx.array, next_tokens: mx.array, newest: mx.array) -> None:
+        """Starts on the drafts behind a forward of the first slots' rows, none of whose positions was observed yet.
+
+        `hidden [B, L, D]` and `next_tokens [B, L]` are what `observe` is to be told of, and `newest [B]`, ready before
+        them, the place of the last position in each row that is likely to be kept. If something else is observed, or
+        rows change their slots, the next `draft` is as if this had not been called.
         """
         ...
 

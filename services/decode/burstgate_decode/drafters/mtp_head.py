@@ -8,6 +8,7 @@ of a batch are drafted for in one forward a depth.
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -19,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt, Validati
 
 from burstgate_decode.drafters.base import DraftBatch, Drafter, GoesOn, Kept, Pick
 from burstgate_decode.drafters.waiting import WaitingPositions, padded_positions
-from burstgate_decode.models.arrays import as_int
+from burstgate_decode.models.arrays import as_int, ints
 from burstgate_decode.models.errors import ModelError
 from burstgate_decode.models.fingerprint import fingerprint
 from burstgate_decode.models.kv_span import KvSpan
@@ -127,23 +128,45 @@ class _MtpDrafter:
         return _MtpBatch(self)
 
 
+@dataclass(frozen=True)
+class _Ahead:
+    """The first draft behind a forward, computed before it was known what of the forward is kept."""
+
+    hidden: mx.array
+    """The forward's, `[B, L, D]`."""
+    lengths: list[int]
+    """Of the slots, in front of the forward's positions."""
+    newest: mx.array
+    """Which position of each row was taken for the last one kept, `[B]`."""
+    output: mx.array
+    """The block's at that position, `[B, 1, D]`."""
+    logits: mx.array
+    """`[B, V']`."""
+
+
 class _MtpBatch:
-    """Implements `DraftBatch` and `CopiesSlots`: slots folded into the block's cache, and positions not folded yet."""
+    """Implements `DraftBatch`, `DraftsAhead` and `CopiesSlots`.
+
+    Of each slot it has what was folded into the block's cache, and positions that were not yet.
+    """
 
     def __init__(self, drafter: _MtpDrafter) -> None:
         self._drafter = drafter
         self._cache = RaggedCache(layers=1)
         self._waiting: list[WaitingPositions] = []
+        self._ahead: _Ahead | None = None
 
     def open(self) -> int:
         self._waiting.append(WaitingPositions())
         return self._cache.open()
 
     def swap(self, one: int, other: int) -> None:
+        self._ahead = None
         self._cache.swap(one, other)
         self._waiting[one], self._waiting[other] = self._waiting[other], self._waiting[one]
 
     def close_last(self) -> None:
+        self._ahead = None
         self._cache.close_last()
         self._waiting.pop()
 
@@ -157,18 +180,28 @@ class _MtpBatch:
             self._fold(first, [max(0, waiting.total - 1) for waiting in self._waiting[first : last + 1]])
             mx.async_eval(self._cache.arrays())
 
+    def draft_ahead(self, hidden: mx.array, next_tokens: mx.array, newest: mx.array) -> None:
+        rows = len(hidden)
+        if any(waiting.total for waiting in self._waiting[:rows]):
+            return
+        # All positions, kept or not: entries behind those that are kept are written anew, as any behind a slot's end.
+        output = mx.take_along_axis(self._run(0, hidden, next_tokens), newest[:, None, None], axis=1)
+        logits = self._logits(output)
+        mx.async_eval(output, logits)
+        self._ahead = _Ahead(hidden, list(self._cache.lengths[:rows]), newest, output, logits)
+
     def draft(self, rows: int, count: int, pick: Pick, goes_on: GoesOn | None = None) -> mx.array:
-        output = self._newest_output(rows)
         drafter = self._drafter
+        output, logits = self._begun_ahead(rows) or (self._newest_output(rows), None)
         committed = list(self._cache.lengths[:rows])
         drafts: list[mx.array] = []
         try:
             for depth in range(count):
-                token = pick(output[:, 0] @ drafter.table.T, drafter.ids, depth)
+                token = pick(self._logits(output) if logits is None else logits, drafter.ids, depth)
                 drafts.append(token)
                 if (goes_on is not None and not goes_on()) or depth + 1 == count:
                     break
-                output = drafter.block(drafter.embed(token[:, None]), output, self._cache.window(0, rows)[0])
+                output, logits = self._run(0, output, token[:, None]), None
                 self._cache.extend(0, [1] * rows)
         finally:
             for slot, length in enumerate(committed):
@@ -184,8 +217,21 @@ class _MtpBatch:
         return self._cache.take(slot, start, stop)
 
     def put(self, slot: int, span: KvSpan) -> None:
+        self._ahead = None
         self._cache.put(slot, span)
         self._waiting[slot] = WaitingPositions()
+
+    def _begun_ahead(self, rows: int) -> tuple[mx.array, mx.array] | None:
+        """What was computed ahead of the newest positions, if what was observed since is what that counted on."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or list(self._cache.lengths[:rows]) != ahead.lengths:
+            return None
+        counts = [waiting.total for waiting in self._waiting[:rows]]
+        for slot, (waiting, place) in enumerate(zip(self._waiting, ints(ahead.newest), strict=False)):
+            if waiting.total and not waiting.is_start_of(ahead.hidden, slot, place + 1):
+                return None
+        self._take_in(0, counts)
+        return ahead.output, ahead.logits
 
     def _newest_output(self, rows: int) -> mx.array:
         """Folds everything and returns the block's output at each row's newest position, `[rows, 1, D]`."""
@@ -209,12 +255,26 @@ class _MtpBatch:
         if not any(counts):
             raise RuntimeError("the drafter has observed no position yet")
         hidden, tokens = padded_positions(waiting, counts)
-        drafter = self._drafter
-        output = drafter.block(drafter.embed(tokens), hidden, self._cache.window(first, len(counts))[0])
-        self._cache.extend(first, counts)
-        for row, count in zip(waiting, counts, strict=True):
-            row.drop(count)
+        output = self._run(first, hidden, tokens)
+        self._take_in(first, counts)
         return output
+
+    def _run(self, first: int, hidden: mx.array, tokens: mx.array) -> mx.array:
+        """The block's outputs `[B, L, D]` behind what the slots from `first` on hold; the slots stay as long as they
+        are.
+        """
+        drafter = self._drafter
+        return drafter.block(drafter.embed(tokens), hidden, self._cache.window(first, len(hidden))[0])
+
+    def _take_in(self, first: int, counts: Sequence[int]) -> None:
+        """Counts the oldest waiting positions, whose entries were written, as those of the slots from `first` on."""
+        self._cache.extend(first, counts)
+        for slot, count in enumerate(counts, first):
+            self._waiting[slot].drop(count)
+
+    def _logits(self, output: mx.array) -> mx.array:
+        """Of `output [B, 1, D]`, `[B, V']`."""
+        return output[:, 0] @ self._drafter.table.T
 
 
 def _block_args(config: MtpHeadConfig) -> ModelArgs:

@@ -41,6 +41,10 @@ class WaitingPositions:
             return hidden[0], tokens[0]
         return mx.concatenate(hidden), mx.concatenate(tokens)
 
+    def is_start_of(self, hidden: mx.array, row: int, count: int) -> bool:
+        """Whether all that waits are the first `count` positions of a row of this very `hidden [B, L, D]`."""
+        return len(self._pieces) == 1 and self._pieces[0].is_start_of(hidden, row, count)
+
     def pieces(self, count: int) -> "list[_Piece]":
         """Where the oldest `count` positions lie."""
         found: list[_Piece] = []
@@ -106,6 +110,9 @@ class _Piece:
 
     def __len__(self) -> int:
         return self.end - self.start
+
+    def is_start_of(self, hidden: mx.array, row: int, count: int) -> bool:
+        return self.hidden is hidden and (self.row, self.start, self.end) == (row, 0, count)
 
     def first(self, count: int) -> "_Piece":
         """The oldest `count` positions, or all."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
-from burstgate_decode.drafters.base import Drafter, Kept
+from burstgate_decode.drafters.base import Drafter, DraftsAhead, Kept
 from burstgate_decode.engine.choosing import RowsChoice
 from burstgate_decode.engine.row import Row
 from burstgate_decode.models.target import Target
@@ -123,6 +123,16 @@ class Batch:
         ]
         if kept:
             self.drafts.observe(hidden, tokens, kept)
+
+    def draft_ahead(self, hidden: mx.array | None, tokens: mx.array, newest: mx.array) -> None:
+        """Lets the drafter begin behind a forward of all decoding rows before its tokens are read.
+
+        `newest [B]`: the place of each row's last position in `hidden [B, L, D]` that will be kept, as far as can be
+        told. Waits for nothing.
+        """
+        if isinstance(self.drafts, DraftsAhead) and hidden is not None:
+            mx.async_eval(newest)
+            self.drafts.draft_ahead(hidden, tokens, newest)
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:

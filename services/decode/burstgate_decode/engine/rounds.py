@@ -10,7 +10,7 @@ first; a plain step does not, since a live copy would make caches that write in 
 so that one that raises may leave rows to be read again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -132,13 +132,19 @@ def plain_step(batch: Batch, look_ahead: bool, guard_margin: float, clock: Clock
 
 
 def draft_verify_round(
-    batch: Batch, widths: Sequence[int], guard_margin: float, clock: Clock, rule: StoppingRule | None = None
+    batch: Batch,
+    widths: Sequence[int],
+    guard_margin: float,
+    clock: Clock,
+    rule: StoppingRule | None = None,
+    next_is_plain: Callable[[], bool] = lambda: False,
 ) -> StepResult:
     """Runs one round in which decoding row i has `widths[i]` rows of the verify: 1 or more, and some 2 or more.
 
     With a `rule` these are the most that a row may have, and as many run as the rule finds worth it.
     A choice whose margin is not above `guard_margin` is not trusted: the row keeps what lies before it (perhaps
-    nothing), and a one-row forward decides that position.
+    nothing), and a one-row forward decides that position. Unless `next_is_plain`, asked while the verify computes, the
+    drafter begins the next round before this one is read.
     """
     if batch.drafts is None or batch.flight is not None:
         raise RuntimeError("a round needs a drafter and no step in flight")
@@ -162,6 +168,9 @@ def draft_verify_round(
             for at, (row, width) in enumerate(zip(rows, verified, strict=True))
         ]
         choice = choose_rows(places, step, margins=guard_margin > 0.0)
+        mx.async_eval(choice.tokens)
+        if not next_is_plain():
+            batch.draft_ahead(step.hidden, choice.tokens, _last_kept(drafts, choice.tokens, verified))
         chosen, drafted = int_rows(choice.tokens), int_rows(made)
         probabilities = watch.probabilities(len(rows))
         margins = float_rows(choice.margins) if choice.margins is not None else None
@@ -299,6 +308,18 @@ def _matching_prefix(drafts: Sequence[int], chosen: Sequence[int]) -> int:
     while count < min(len(drafts), len(chosen)) and drafts[count] == chosen[count]:
         count += 1
     return count
+
+
+def _last_kept(drafts: mx.array, chosen: mx.array, verified: list[int]) -> mx.array:
+    """The place of each row's last position that a round keeps if every choice is trusted, `[B]`. Lazy.
+
+    `drafts [B, L - 1]` stand behind the newest token, `chosen [B, L]` behind each position. The same as
+    `_matching_prefix` of the drafts that were verified.
+    """
+    count = drafts.shape[1]
+    verifies = mx.arange(count) < mx.array(verified)[:, None] - 1
+    agrees = (drafts == chosen[:, :count]) & verifies
+    return mx.cumprod(agrees.astype(mx.int32), axis=1).sum(axis=1)
 
 
 def _trusted(margins: Sequence[float], guard_margin: float, count: int) -> int:

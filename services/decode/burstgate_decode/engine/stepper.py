@@ -96,7 +96,7 @@ class Stepper:
     def _run(self, widths: list[int], labels: dict[int, StepLabel], next_is_plain: Callable[[], bool]) -> StepResult:
         batch = self._batch
         if batch.flight is None and max(widths) > 1:
-            return self._round(widths, labels)
+            return self._round(widths, labels, next_is_plain)
         # A row alone is what every other forward is held against.
         margin = self._margins.batch if len(batch.decoding) > 1 else 0.0
         # What has landed is told at once: nothing is built before it is read.
@@ -104,7 +104,7 @@ class Stepper:
         more = not landed and any(row.remaining > 1 for row in batch.decoding)
         return plain_step(batch, more and next_is_plain(), margin, self._clock)
 
-    def _round(self, widths: list[int], labels: dict[int, StepLabel]) -> StepResult:
+    def _round(self, widths: list[int], labels: dict[int, StepLabel], next_is_plain: Callable[[], bool]) -> StepResult:
         """A round of these widths, or of as many drafts as the rule finds worth it.
 
         The rule is not bound by a granted width, which fits the text of the last rounds: only by what a row may take
@@ -112,7 +112,7 @@ class Stepper:
         """
         batch, stopping = self._batch, self._stopping
         if stopping is None:
-            return draft_verify_round(batch, widths, self._margins.verify, self._clock)
+            return draft_verify_round(batch, widths, self._margins.verify, self._clock, None, next_is_plain)
         start_ms = self._clock()
         rows, depth_tokens = batch.decoding, max(len(row.tokens) for row in batch.decoding)
         plan: RoundPlan | None = None
@@ -126,6 +126,7 @@ class Stepper:
             self._margins.verify,
             self._clock,
             None if plan is None else plan.rule,
+            next_is_plain,
         )
         outcomes = tuple(
             RowOutcome(one.draft_width, not one.row.chooser.greedy, one.probabilities, one.matched) for one in done.rows
