@@ -6,7 +6,7 @@ in place before anything imports mlx, so the rest is imported late.
 
 from dataclasses import dataclass
 
-from burstgate_decode.config import DecodeSettings
+from burstgate_decode.config import NONE, DecodeSettings
 from burstgate_decode.models.blas import install_blas
 from burstgate_decode.models.errors import ModelError
 from burstgate_policy.core.types import CostCell, PolicyKey
@@ -47,15 +47,21 @@ def calibrate(settings: DecodeSettings, *, fresh: bool) -> Calibration:
     for a pairing that cannot be loaded, or that has no rounds to measure.
     """
     configure_logs("warning", "console")
+    if settings.drafter == NONE:
+        raise _no_rounds("the server has no drafter")
     blas = install_blas(settings.blas, settings.cache_dir / "blas" if settings.cache_dir else None)
 
     from burstgate_decode.startup import cost_table, load_models, policy_key
 
     models = load_models(settings, blas)
     if models.drafter is None:
-        raise ModelError(
-            "CALIBRATION_NEEDS_DRAFTER",
-            f"there are no rounds to measure, because {models.because}; name a drafter with --drafter",
-        )
+        raise _no_rounds(models.because)
     costs = cost_table(settings, models, fresh=fresh)
     return Calibration(policy_key(models, models.drafter), costs.table, costs.stored, costs.measured_at)
+
+
+def _no_rounds(because: str) -> ModelError:
+    return ModelError(
+        "CALIBRATION_NEEDS_DRAFTER",
+        f"there are no rounds to measure, because {because}; name a drafter with --drafter",
+    )

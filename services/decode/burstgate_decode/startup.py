@@ -15,7 +15,7 @@ import structlog
 
 from burstgate_decode.config import DEFAULT_TARGET, NONE, DecodeSettings
 from burstgate_decode.drafters.base import Drafter
-from burstgate_decode.drafters.loading import load_drafter
+from burstgate_decode.drafters.loading import find_drafter
 from burstgate_decode.engine.engine import Pairing
 from burstgate_decode.engine.grants import GrantSource, StaticGrants
 from burstgate_decode.engine.stepper import GuardMargins
@@ -101,9 +101,10 @@ def load_models(settings: DecodeSettings, blas: BlasReport) -> LoadedModels:
     if note := use_native_kernels(_cache(settings) / "kernels"):
         _log.warning("kernels_not_native", note=f"MLX's fused kernels stay slow: {note}")
     target_ref, drafter_ref = _references(settings)
+    load_drafter = find_drafter(drafter_ref) if drafter_ref is not None else None
     target = load_target(target_ref)
     _log.info("target_loaded", target=target.name, fingerprint=target.fingerprint, dtype=target.dtype)
-    drafter = load_drafter(drafter_ref, target) if drafter_ref is not None else None
+    drafter = load_drafter(target) if load_drafter is not None else None
     because, reason = ("" if drafter is not None else "the server has no drafter"), Reason.NO_DRAFTER
     width = min(settings.draft_width, drafter.max_draft_width) if drafter is not None else 1
     exactness = probe_exactness(target, width, settings.max_active_rows, settings.engine_limits.longest_chunk_tokens)

@@ -224,7 +224,8 @@ def test_a_damaged_cached_target_is_made_anew(start_process: StartProcess, defau
 
 
 def test_the_reference_blas_serves_and_its_price_is_told(start_decode: Start, decode: Decode) -> None:
-    service = start_decode(blas="reference")
+    # Its products are slow, and a start's probes have fewer of them with one row and short chunks.
+    service = start_decode(blas="reference", max_active_rows=1, prefill_chunk_tokens=16)
     (warning,) = service.events("blas")
     assert "scipy-openblas32" in warning["note"] or "slow" in warning["note"]
     plain = Decode(service.address)

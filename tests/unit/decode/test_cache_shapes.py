@@ -20,7 +20,7 @@ from tests.unit.decode.driving import Answers, RandomGrants, nothing_is_left
 from tests.unit.models.shapes import SHAPES, VOCAB, WINDOW, make_model, make_target
 
 from burstgate_decode.drafters.base import GoesOn, Kept, Pick
-from burstgate_decode.drafters.loading import load_drafter
+from burstgate_decode.drafters.loading import find_drafter
 from burstgate_decode.engine.batch import Batch
 from burstgate_decode.engine.engine import Engine, Pairing
 from burstgate_decode.engine.limits import EngineLimits
@@ -343,5 +343,5 @@ def test_a_drafter_is_refused_where_caches_cannot_be_taken_back(tiny_pair: Pair,
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "mtp_head"}))
     target = replace(tiny_pair.target, irreversible_caches=("SegmentCache", "TapeCache"))
     with pytest.raises(ModelError, match=r"\(SegmentCache, TapeCache\)") as refused:
-        load_drafter(str(tmp_path), target)
+        find_drafter(str(tmp_path))(target)
     assert refused.value.reason == "CACHE_NOT_REWINDABLE"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,8 +16,12 @@ from burstgate_decode.models.target import Target
 _KINDS: Mapping[str, Callable[[Path, Target], Drafter]] = MappingProxyType({MTP_HEAD: load_mtp_head})
 
 
-def load_drafter(reference: str, target: Target) -> Drafter:
-    """Loads the drafter at a folder or hub repository. Raises `ModelError` when it does not fit its target."""
+def find_drafter(reference: str) -> Callable[[Target], Drafter]:
+    """Finds the drafter at a folder or hub repository; returns what loads it for its target.
+
+    Both raise `ModelError`: at once for what can be told without a target, which takes long to load, and then when the
+    drafter does not fit.
+    """
     path = resolve_model(reference)
     try:
         kind = json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type")
@@ -28,6 +33,10 @@ def load_drafter(reference: str, target: Target) -> Drafter:
             "DRAFTER_KIND_UNKNOWN",
             f"drafter {path} is of kind {kind!r}; served kinds are {', '.join(_KINDS)}",
         )
+    return partial(_load_for, load, path)
+
+
+def _load_for(load: Callable[[Path, Target], Drafter], path: Path, target: Target) -> Drafter:
     if target.irreversible_caches:
         raise ModelError(
             "CACHE_NOT_REWINDABLE",
