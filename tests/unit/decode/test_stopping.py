@@ -31,6 +31,8 @@ from burstgate_decode.engine.stopping import (
     StoppingRule,
 )
 from burstgate_decode.engine.stopping_worth import WorthConfig
+from burstgate_decode.engine.verify_choice import between
+from burstgate_policy.core.types import CostCell
 
 COSTS_MS = [0.0, *(cost_ms(width) for width in range(2, WIDEST + 1))]
 STEP_MS = 3.4
@@ -308,6 +310,31 @@ def test_uneven_rows_teach_the_cost_of_their_mean_width(slower: float) -> None:
     assert rule is not None
     assert rule._verify_ms[4] == pytest.approx(wall_ms - 7 * rule._draft_step_ms, rel=0.03)
     assert rule._price_ms == pytest.approx(wall_ms / 10, rel=0.06)
+
+
+@pytest.mark.parametrize("cheaper", [0.75, 0.85, 0.92])
+def test_rows_whose_drafts_are_all_accepted_draft_on_where_every_round_is_cheaper_than_the_table(
+    cheaper: float,
+) -> None:
+    # Of eight rows, where two more drafts of each pay by a little and one more does not.
+    costs_ms = {1: 53.1, 2: 75.3, 4: 131.2, 8: 261.3}
+    cells = [CostCell(8, width, DEPTH, ms - 4.0 * (width - 1), 4.0 * (width - 1)) for width, ms in costs_ms.items()]
+    stopping = Stopping(cells, WIDEST, apart=True)
+    table_ms = stopping._costs_ms(DEPTH, 8)
+    ran: list[int] = []
+    for _ in range(60):
+        plan = stopping.plan([ROW] * 8, DEPTH)
+        made, drafts = min(plan.widths) - 1, [width - 1 for width in plan.widths]
+        if plan.rule is not None:
+            made = 1
+            while plan.rule.goes_on([0.95] * 8) and made < WIDEST - 1:
+                made += 1
+            drafts = plan.rule.worth_verifying()
+        rows = [RowOutcome(count + 1, False, [0.95] * made, min(made, count + 1)) for count in drafts]
+        wall_ms = cheaper * between(table_ms, sum(drafts) / 8)
+        stopping.learn(RoundOutcome(rows, sum(drafts) + 8, wall_ms, DEPTH), plan)
+        ran.append(max(drafts) + 1)
+    assert min(ran[-30:]) >= 4
 
 
 DEAR_COSTS_MS = [50.0 + 43.0 * drafts for drafts in range(WIDEST)]

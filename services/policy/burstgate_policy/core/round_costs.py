@@ -1,9 +1,10 @@
 """What a step of each draft width costs in each regime: the cost table, corrected by what really ran.
 
 A correction has two parts. One is shared by all draft widths of a regime, because a machine that gets
-busy slows every width; the other belongs to one draft width, because the table may be wrong about it.
-What is known of a regime is kept while others run; a regime met for the first time starts from what the
-regime before it had learned. A step is charged for its whole wall time. Knows nothing of acceptance.
+busy slows every width; the other belongs to one draft width, because the table may be wrong about it. What
+makes a round cheaper than the table says is taken to hold for widths that never ran, too. What is known of a
+regime is kept while others run; a regime met for the first time starts from what the regime before it had
+learned. A step is charged for its whole wall time. Knows nothing of acceptance.
 """
 
 import math
@@ -91,7 +92,7 @@ class _Place:
     def observe(self, draft_width: int, cost_ms: float) -> None:
         config = self._config
         residual = math.log(cost_ms / self._base(draft_width)) - self.shared
-        expected = self._correction(draft_width)
+        expected = self._own_correction(draft_width)
         if draft_width > 1 and self._steps - self._ran_at[draft_width] > config.stale_steps:
             self._votes.pop(draft_width, None)
         votes = self._votes.setdefault(draft_width, [] if expected is None else [expected])
@@ -129,7 +130,19 @@ class _Place:
         return self._curve[draft_width] if self._curve is not None else 1.0
 
     def _correction(self, draft_width: int) -> float | None:
-        """A width's own correction; what is held against one that does not run fades, so that it is tried again."""
+        """A width's own correction, or what the nearest one that ran says of a width that never did.
+
+        That one is as much cheaper than the table: where all rounds are, it would otherwise be the only one at its full
+        price, and never run.
+        """
+        if draft_width > 1 and self._curve is not None and not self.tried[draft_width]:
+            ran = [width for width in range(2, len(self.tried)) if self.tried[width]]
+            nearest = min(ran, key=lambda width: (abs(width - draft_width), width), default=draft_width)
+            return min(0.0, self._own_correction(nearest) or 0.0)
+        return self._own_correction(draft_width)
+
+    def _own_correction(self, draft_width: int) -> float | None:
+        """What is held against a width that does not run fades, so that it is tried again."""
         own = self.own[draft_width]
         if not own or draft_width == 1 or self._curve is None:
             return own
