@@ -316,7 +316,7 @@ def test_uneven_rows_teach_the_cost_of_their_mean_width(slower: float) -> None:
 def test_rows_whose_drafts_are_all_accepted_draft_on_where_every_round_is_cheaper_than_the_table(
     cheaper: float,
 ) -> None:
-    # Of eight rows, where two more drafts of each pay by a little and one more does not.
+    # Of eight rows on a real two-core machine. At these costs, and at any share of them, K=4 pays most.
     costs_ms = {1: 53.1, 2: 75.3, 4: 131.2, 8: 261.3}
     cells = [CostCell(8, width, DEPTH, ms - 4.0 * (width - 1), 4.0 * (width - 1)) for width, ms in costs_ms.items()]
     stopping = Stopping(cells, WIDEST, apart=True)

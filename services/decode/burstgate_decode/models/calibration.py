@@ -1,7 +1,8 @@
 """Runs the cells of a cost table for real: forwards of a pairing's target over a batch, and drafting for it.
 
-A run is what an engine's step does on the device, the drafts and a verify of K tokens for each row of a
-batch, less what the host does around it. It must not decide which cells are run, or how often.
+A run is what an engine's step does on the device, the drafts and behind them a verify of K tokens for each row of
+a batch, less what the host does around it; an engine begins the first draft earlier where the drafter can. It
+must not decide which cells are run, or how often.
 """
 
 from collections.abc import Callable
