@@ -158,16 +158,17 @@ threads = [threading.Thread(target=multiply, args=size) for size in sizes]
 for thread in threads:
     thread.start()
 turn = 0
-while report.calls() < 2000 and not wrong:
+# As many products and as many switches as it takes: how they share the cores is the scheduler's affair.
+while (report.calls() < 2000 or turn < 200) and not wrong:
     report.set_exact_rows(turn % 2 == 0)
     turn += 1
 stop.set()
 for thread in threads:
     thread.join()
-print(wrong, turn > 100)
+print(wrong)
 """
     )
-    assert printed == "[] True"
+    assert printed == "[]"
 
 
 def test_exact_rows_can_be_switched_off_again(run_script: RunScript) -> None:
