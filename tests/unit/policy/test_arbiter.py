@@ -10,6 +10,7 @@ from burstgate_policy.core.config import DepthConfig
 from burstgate_policy.core.depth import DepthController
 from burstgate_policy.core.gate_config import GateConfig, SeedGateConfig
 from burstgate_policy.core.gating import Because
+from burstgate_policy.core.regime import regime
 from burstgate_policy.core.types import CostCell, Mode, Situation, StepRecord
 
 PLAIN_MS = 100.0
@@ -22,7 +23,8 @@ class World:
         table = [CostCell(1, k, 64, PLAIN_MS, 0.0) for k in (1, 2, 4)] if costs else []
         self.depth = DepthController(cap=4, costs=table, config=DepthConfig())
         self.gate = Arbiter(self.depth, GateConfig())
-        self.round_ms, self.emitted, self.width, self.depth_tokens = 150.0, 1, 1, 100
+        self.plain_ms, self.round_ms = PLAIN_MS, 150.0
+        self.emitted, self.width, self.depth_tokens = 1, 1, 100
         self.steps = 0
 
     def situation(self) -> Situation:
@@ -30,7 +32,7 @@ class World:
 
     def step(self, *, speculates: bool, probing: bool = False, wall_ms: float | None = None) -> None:
         mode = Mode.SPECULATIVE if speculates else Mode.PROBE_PLAIN if probing else Mode.PLAIN
-        wall_ms = wall_ms or (self.round_ms if speculates else PLAIN_MS)
+        wall_ms = wall_ms or (self.round_ms if speculates else self.plain_ms)
         emitted = self.emitted * self.width if speculates else self.width
         kept = tuple(self.width for _ in range(self.emitted - 1)) if speculates else ()
         record = StepRecord(
@@ -153,6 +155,29 @@ def test_a_collapse_that_lasts_empties_the_bank(world: World) -> None:
     # The bank holds 48 plain steps and leaving takes 12 to 64 more; each round loses half a step, and windows are
     # judged whole, once plain was measured again.
     assert 120 <= world.steps - before <= 260
+
+
+@pytest.mark.parametrize("costs", [False, True])
+@pytest.mark.parametrize(("round_ms", "most"), [(220.0, 1000), (230.0, 600), (250.0, 450)])
+def test_rounds_that_get_dearer_are_not_taken_for_a_slow_machine(costs: bool, round_ms: float, most: int) -> None:
+    """They lose a tenth or more from then on; a plain step costs what it did."""
+    world = World(costs=costs)
+    world.width, world.emitted = 8, 2
+    world.run(400)
+    world.round_ms = round_ms
+    before = world.steps
+    world.until_plain()
+    assert world.steps - before <= most
+
+
+@pytest.mark.parametrize("costs", [False, True])
+def test_a_machine_that_gets_slow_changes_no_mode(costs: bool) -> None:
+    world = World(costs=costs)
+    world.width, world.emitted = 8, 2
+    world.run(400)
+    world.round_ms, world.plain_ms = 230.0, 153.0
+    assert all(world.believes_speculation() for _ in range(3000) if world.run(1))
+    assert world.depth.plain_ms(regime(8, 100)) == pytest.approx(153.0, rel=0.05)
 
 
 def test_a_batch_that_flaps_between_two_buckets_still_learns(world: World) -> None:

@@ -293,7 +293,8 @@ class Arbiter:
         if believed.bank > 0.0:
             believed.judged_at, believed.because = self._steps, Because.MEASURED
         believed.window = JudgedRounds()
-        if believed.since_probe >= config.refresh_steps * believed.backoff:
+        in_doubt = self._depth.plain_in_doubt(at, abs(window.gain) / window.cost)
+        if in_doubt or believed.since_probe >= config.refresh_steps * believed.backoff:
             self._start_plain_probe(believed)
 
     def _judge_doubt(self, at: Regime, believed: _Believed) -> None:

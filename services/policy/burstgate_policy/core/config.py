@@ -35,6 +35,9 @@ class DepthConfig:
     stale_steps: int = 256
     """Steps of a regime after which a width that did not run there is measured as if for the first time:
     machines and their neighbours change."""
+    plain_moved: float = 0.05
+    """Share of the cost of a plain step that rounds alone may have added before it is a guess: rounds compute and
+    plain steps wait for memory, so that a neighbour or a hot machine may slow one and not the other."""
     first_steps: int = 3
     """First steps of a width in a regime that vote together with what was expected of them: the middle
     one is taken, so one that compiles does not count and a wrong table is noticed at once."""
@@ -61,7 +64,8 @@ class DepthConfig:
         _at_least(1, stale_steps=self.stale_steps)
         _at_least(1, first_steps=self.first_steps)
         _at_least(2, blind_width=self.blind_width)
-        _at_least(0, prior_weight=self.prior_weight, lane_weight=self.lane_weight, keep_margin=self.keep_margin)
+        _at_least(0, prior_weight=self.prior_weight, lane_weight=self.lane_weight)
+        _at_least(0, keep_margin=self.keep_margin, plain_moved=self.plain_moved)
         if not self.cost_clip > 1.0:
             raise ValueError(f"cost_clip must be above 1, not {self.cost_clip}")
         for name in ("decay", "first_rate", "shared_cost_weight", "own_cost_weight", "own_cost_fade"):

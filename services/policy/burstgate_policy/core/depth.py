@@ -81,6 +81,10 @@ class DepthController:
         """What a plain step costs in a regime; None while nothing tells it."""
         return self._costs.plain_ms(at)
 
+    def plain_in_doubt(self, at: Regime, lead: float) -> bool:
+        """Whether rounds alone have moved that so far that a lead, as a share, hangs on it."""
+        return self._costs.plain_moved(at) > max(self._config.plain_moved, lead)
+
     def step_ms(self, at: Regime, draft_width: int) -> float | None:
         """What a step of a draft width costs in a regime; None while nothing tells it."""
         return self._costs.step_ms(at, draft_width)

@@ -1,10 +1,11 @@
 """What a step of each draft width costs in each regime: the cost table, corrected by what really ran.
 
 A correction has two parts. One is shared by all draft widths of a regime, because a machine that gets
-busy slows every width; the other belongs to one draft width, because the table may be wrong about it. What
-makes a round cheaper than the table says is taken to hold for widths that never ran, too. What is known of a
-regime is kept while others run; a regime met for the first time starts from what the regime before it had
-learned. A step is charged for its whole wall time. Knows nothing of acceptance.
+busy slows every width; the other belongs to one draft width, because the table may be wrong about it. While only
+rounds run they cannot tell one from the other, so that what they make of a plain step is in doubt until plain steps
+show it. What makes a round cheaper than the table says is taken to hold for widths that never ran, too. What is
+known of a regime is kept while others run; a regime met for the first time starts from what the regime before it
+had learned. A step is charged for its whole wall time. Knows nothing of acceptance.
 """
 
 import math
@@ -54,6 +55,10 @@ class RoundCosts:
         """Cost of a step of a draft width; None while nothing tells it."""
         return self._place(at).estimate_ms(min(max(draft_width, 1), self._cap))
 
+    def plain_moved(self, at: Regime) -> float:
+        """Share of the cost of a plain step in a regime that rounds alone have added or taken away."""
+        return self._place(at).plain_moved()
+
     def measured(self, at: Regime, draft_width: int) -> int:
         """Steps of a draft width that were measured in the regime."""
         return self._place(at).seen[draft_width]
@@ -74,13 +79,27 @@ class RoundCosts:
 class _Place:
     """What one regime costs. Corrections are logarithms of factors on the table, or of milliseconds without one."""
 
-    __slots__ = ("_clip", "_config", "_curve", "_ran_at", "_steps", "_votes", "own", "seen", "shared", "tried")
+    __slots__ = (
+        "_clip",
+        "_config",
+        "_curve",
+        "_doubt",
+        "_ran_at",
+        "_steps",
+        "_votes",
+        "own",
+        "seen",
+        "shared",
+        "tried",
+    )
 
     def __init__(self, cap: int, curve: tuple[float, ...] | None, like: "_Place | None", config: DepthConfig) -> None:
         self._config = config
         self._clip = math.log(config.cost_clip)
         self._curve = curve
         self.shared: float = like.shared if like else 0.0
+        self._doubt = 0.0
+        """What rounds have added to the shared part, less what plain steps have shown of it since."""
         self.own: list[float | None] = list(like.own) if like else [0.0 if curve else None] * (cap + 1)
         self.tried: list[int] = list(like.tried) if like else [0] * (cap + 1)
         """Steps of each draft width here, and in the regimes that this one took its costs from."""
@@ -106,15 +125,29 @@ class _Place:
                 votes[:] = [vote - (level - expected) for vote in votes]
                 level = expected
             self.own[draft_width] = level
+            if draft_width == 1:
+                self._doubt = 0.0
         else:
             expected = expected or 0.0
             surprise = min(max(residual - expected, -self._clip), self._clip)
-            self.shared += config.shared_cost_weight * surprise
-            self.own[draft_width] = expected + config.own_cost_weight * surprise
+            shared = config.shared_cost_weight * surprise
+            own = config.own_cost_weight * surprise
+            if draft_width > 1:
+                self._doubt += shared
+            elif self._doubt:
+                # In doubt, a plain step tells of its own cost alone: rounds would only move the shared part back.
+                if self.plain_moved() > config.plain_moved:
+                    shared, own = 0.0, shared + own
+                self._doubt *= 1.0 - config.shared_cost_weight - config.own_cost_weight
+            self.shared += shared
+            self.own[draft_width] = expected + own
         self._steps += 1
         self._ran_at[draft_width] = self._steps
         self.seen[draft_width] += 1
         self.tried[draft_width] += 1
+
+    def plain_moved(self) -> float:
+        return abs(math.expm1(self._doubt))
 
     def estimate_ms(self, draft_width: int) -> float | None:
         correction = self._correction(draft_width)
