@@ -1,5 +1,6 @@
 """A batch of rows that join, leave, grow and are cut computes what mlx-lm's own cache computes for each row."""
 
+import io
 from typing import Any
 
 import hypothesis.strategies as st
@@ -196,3 +197,16 @@ def test_a_model_that_cannot_take_a_position_for_each_row_is_found_out(monkeypat
 
     monkeypatch.setattr(llama.Attention, "__call__", first_row_only)
     assert not takes_ragged_cache(MODEL, VOCAB)
+
+
+def test_slots_change_places_by_copies_of_whole_rows() -> None:
+    """Element by element it took as long as a step, for all rows, whenever one of them ended."""
+    batch = RaggedCache(LAYERS)
+    for tokens in ([1, 2, 3], [4, 5], [6]):
+        run(batch, [tokens], batch.open())
+    mx.eval(batch.arrays())
+    batch.swap(0, 2)
+    graph = io.StringIO()
+    mx.export_to_dot(graph, *batch.arrays())
+    assert "SliceUpdate" in graph.getvalue()
+    assert "Scatter" not in graph.getvalue()

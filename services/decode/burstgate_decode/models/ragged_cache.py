@@ -54,8 +54,9 @@ class RaggedCache:
     def swap(self, one: int, other: int) -> None:
         """Lets two slots change places."""
         if one != other:
-            for layer in self._layers:
-                layer.swap(one, other)
+            copies = [copy for layer in self._layers for copy in layer.swap(one, other)]
+            # While nothing else is done, so that all other rows can be written in place by then.
+            mx.async_eval(copies)
             lengths = self._lengths
             lengths[one], lengths[other] = lengths[other], lengths[one]
 
@@ -147,9 +148,13 @@ class _Layer:
         self.keys = _filled(self.keys, slot, slots, keys)
         self.values = _filled(self.values, slot, slots, values)
 
-    def swap(self, one: int, other: int) -> None:
-        self.keys = _swapped(self.keys, one, other)
-        self.values = _swapped(self.values, one, other)
+    def swap(self, one: int, other: int) -> list[mx.array]:
+        """Returns the copies of the two rows, which the layer is written from later."""
+        if self.keys is None or self.values is None:
+            return []
+        self.keys, keys = _swapped(self.keys, one, other)
+        self.values, values = _swapped(self.values, one, other)
+        return [keys, values]
 
     def shrink(self, slots: int, capacity: int) -> None:
         self.keys = _shrunk(self.keys, slots, capacity)
@@ -279,15 +284,14 @@ def _shrunk(held: mx.array | None, slots: int, capacity: int) -> mx.array | None
     return mx.contiguous(held[:keep_slots, :, :keep_tokens])
 
 
-def _swapped(held: mx.array | None, one: int, other: int) -> mx.array | None:
-    if held is None:
-        return None
+def _swapped(held: mx.array, one: int, other: int) -> tuple[mx.array, mx.array]:
+    """What is held with two rows in each other's place, and copies of the two `[2, heads, capacity, size]`."""
     missing = max(one, other) + 1 - held.shape[0]
     if missing > 0:
         # A slot that nothing was written to yet.
         held = mx.pad(held, [(0, slots_for(held.shape[0] + missing) - held.shape[0]), (0, 0), (0, 0), (0, 0)])
-    places = mx.array([one, other])
-    # Gathering copies the two rows, so that the rest can be written in place.
-    rows = held[places[::-1]]
-    held[places] = rows
-    return held
+    # Whole rows are copied at the speed of memory; an assignment by places would go element by element.
+    rows = mx.concatenate([held[other : other + 1], held[one : one + 1]])
+    held[one : one + 1] = rows[:1]
+    held[other : other + 1] = rows[1:]
+    return held, rows
