@@ -55,7 +55,7 @@ class RaggedCache:
         """Lets two slots change places."""
         if one != other:
             copies = [copy for layer in self._layers for copy in layer.swap(one, other)]
-            # While nothing else is done, so that all other rows can be written in place by then.
+            # At once: when they are made nothing else holds a layer's array, which is then written and not copied.
             mx.async_eval(copies)
             lengths = self._lengths
             lengths[one], lengths[other] = lengths[other], lengths[one]

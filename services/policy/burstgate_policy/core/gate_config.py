@@ -74,7 +74,7 @@ class GateConfig:
     first_probe_steps: int = 16
     """Steps in a regime before the mode that was never measured there is: early at every width and depth."""
     refresh_steps: int = 256
-    """Rounds between two measurements of plain decoding while speculation runs."""
+    """Rounds between two measurements of plain decoding while speculation runs, unless its price is in doubt before."""
     reprobe_steps: int = 256
     """Plain steps between two measurements of speculation while plain runs."""
     declined_factor: int = 2
