@@ -11,6 +11,7 @@ from burstgate.decode.v1 import decode_pb2
 MIB = 1 << 20
 WARM_UP = 60
 MEASURED = 140
+MOST_RUNS = 4
 
 
 def test_memory_threads_and_files_do_not_grow_with_the_requests_served(decode: Decode, policy: Any) -> None:
@@ -34,7 +35,14 @@ def test_memory_threads_and_files_do_not_grow_with_the_requests_served(decode: D
         decode.wait_rows(0, 30)
 
     run(WARM_UP)
-    rss, threads, files = process.memory_info().rss, process.num_threads(), process.num_fds()
-    run(MEASURED)
-    assert process.memory_info().rss < rss + 64 * MIB
+    threads, files = process.num_threads(), process.num_fds()
+
+    def grown() -> int:
+        before = process.memory_info().rss
+        run(MEASURED)
+        return int(process.memory_info().rss - before)
+
+    # What is used for the first time, a kernel or a buffer of another width, may come late and stays; what is kept of
+    # requests grows with every run.
+    assert any(grown() < 16 * MIB for _ in range(MOST_RUNS))
     until(lambda: process.num_fds() <= files + 1 and process.num_threads() <= threads + 1, 20)
